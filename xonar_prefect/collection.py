@@ -1,0 +1,1 @@
+"""What Prefect imports by entry point: the worker type and the blocks; never TensorFlow."""

@@ -1,0 +1,23 @@
+"""What a policy is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from xonar_prefect.core.models import Decision, Snapshot
+
+
+class Policy(Protocol):
+    """Decides what becomes of every held training.
+
+    A policy is a value without state: the same snapshot gives the same decisions.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in settings and tables."""
+        ...
+
+    def decide(self, snapshot: Snapshot) -> tuple[Decision, ...]:
+        """Return exactly one decision per held training, in queue order."""
+        ...

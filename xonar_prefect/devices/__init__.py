@@ -1,0 +1,1 @@
+"""Knows the accelerators: GPUs through NVML, processor cores as stand-ins."""

@@ -1,0 +1,126 @@
+"""Every knob of a worker, typed and described; the only place that reads the environment.
+
+Each can be set by an environment variable with the prefix `XONAR_`, by the same name in a file
+`.env`, or by a worker's command line, which wins.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from xonar_prefect.core.models import Limits
+from xonar_prefect.errors import SettingsError
+
+
+class XonarSettings(BaseSettings):
+    """Settings of a worker and of the commands beside it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="XONAR_", env_file=".env", extra="ignore", frozen=True
+    )
+
+    home: Annotated[
+        Path,
+        Field(
+            validate_default=True, description="Directory of the store, locks and run directories."
+        ),
+    ] = Path("~/.xonar")
+    store_url: Annotated[
+        str | None,
+        Field(
+            description="SQLAlchemy address of the store; by default SQLite in the home directory."
+        ),
+    ] = None
+    policy: Annotated[
+        str, Field(description="Policy that orders trainings: see `xonar worker start --help`.")
+    ] = "complementary"
+    devices: Annotated[
+        Literal["auto", "nvidia", "cpu"],
+        Field(description="Which devices to use; auto takes GPUs and falls back to CPU cores."),
+    ] = "auto"
+    cpu_devices: Annotated[
+        str | None,
+        Field(
+            description="Processor cores that stand in as devices, as in `taskset` (`0,2-3`); "
+            "by default all but one, or all where there are two or fewer."
+        ),
+    ] = None
+    max_trainings_per_gpu: Annotated[
+        int, Field(ge=1, le=16, description="Trainings that may share a device.")
+    ] = 2
+    headroom_mib: Annotated[
+        int, Field(ge=0, description="Memory of each device that is never given away.")
+    ] = 256
+    memory_margin_ratio: Annotated[
+        float, Field(ge=0, le=1, description="Margin over a measured memory peak, as a share.")
+    ] = 0.10
+    memory_margin_mib: Annotated[
+        int, Field(ge=0, description="The least margin over a measured memory peak.")
+    ] = 64
+    max_wait_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="Age from which no later training may take the place of a held one.",
+        ),
+    ] = 1800.0
+    max_runs_without_device: Annotated[
+        int, Field(ge=1, description="Runs with `gpus: 0` that may run at once.")
+    ] = 4
+    visible_held: Annotated[
+        int, Field(ge=0, description="Held runs that are marked AwaitingGPU at most.")
+    ] = 100
+    mark_after_seconds: Annotated[
+        float, Field(ge=0, description="How long a run is held before it is marked.")
+    ] = 5.0
+    poll_seconds: Annotated[
+        float, Field(gt=0, description="How often the whole queue is read again.")
+    ] = 10.0
+    watch_seconds: Annotated[
+        float, Field(gt=0, description="How often running trainings are looked at.")
+    ] = 0.5
+    stop_grace_seconds: Annotated[
+        float,
+        Field(gt=0, description="Time a training has to end by itself before it is killed."),
+    ] = 8.0
+
+    @field_validator("home")
+    @classmethod
+    def _expand_home(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @property
+    def effective_store_url(self) -> str:
+        """The store's address, default filled in."""
+        return self.store_url or f"sqlite:///{self.home / 'store.db'}"
+
+    def limits(self) -> Limits:
+        """Return the rules of a decision that come from settings; the worker adds Prefect's."""
+        return Limits(
+            max_trainings_per_gpu=self.max_trainings_per_gpu,
+            headroom_mib=self.headroom_mib,
+            margin_ratio=self.memory_margin_ratio,
+            margin_mib=self.memory_margin_mib,
+            max_wait_seconds=self.max_wait_seconds,
+        )
+
+
+def load_settings(**overrides: object) -> XonarSettings:
+    """Read the settings; overrides that are None are left to the environment and defaults.
+
+    Raises:
+        SettingsError: A value is wrong; the sentence names the variable and what it must be.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return XonarSettings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        raise SettingsError(
+            f"XONAR_{name} is {first['input']!r}: {first['msg']}; correct it or leave it out."
+        ) from error
