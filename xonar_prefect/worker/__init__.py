@@ -1,0 +1,1 @@
+"""Holds trainings, releases them to devices, and looks after them until they end."""
