@@ -4,12 +4,19 @@ XonarError
 ├── InvalidValueError       a value that cannot be (also a ValueError)
 ├── SettingsError           an option, job variable or environment variable is wrong
 │   ├── UnknownPolicyError
-│   └── UnknownParameterError   `profile_by` names no parameter
+│   ├── JobVariableError        misspelt or wrong job variable
+│   ├── UnknownParameterError   `profile_by` names no parameter
+│   └── CoreListError           a list of processor cores cannot be read
 ├── ServerUnreachableError  the Prefect server is missing or does not answer
 ├── WorkPoolError           the pool is missing or has another type
+├── WorkerNameTakenError    two workers of one name
 ├── DeviceError             an accelerator cannot be used
-│   └── NoDeviceError
+│   ├── NoDeviceError
+│   ├── DriverMismatchError     the driver was upgraded under a running kernel
+│   ├── VisibleDevicesError     `CUDA_VISIBLE_DEVICES` names what is not there
+│   └── UnknownDeviceError      no device has this id
 ├── StoreError
+│   ├── StoreUnusableError  it cannot be opened, read or written
 │   └── StoreTooNewError    written by a newer version of this package
 └── FlowOverTaskError       `@flow` was put over `@xonar_task` (also a TypeError)
 
@@ -45,6 +52,23 @@ class UnknownPolicyError(SettingsError):
         )
 
 
+class JobVariableError(SettingsError):
+    """A job variable of a deployment or run is misspelt or has a wrong value."""
+
+    @classmethod
+    def unknown(cls, name: str, near: str | None, known: Iterable[str]) -> JobVariableError:
+        """Say that there is no such variable, and which one may be meant."""
+        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(sorted(known))}."
+        return cls(f"There is no job variable {name!r}; {hint}")
+
+    @classmethod
+    def wrong(cls, name: str, value: object, problem: str) -> JobVariableError:
+        """Say which variable has which wrong value."""
+        return cls(
+            f"Job variable {name!r} is {value!r}: {problem}; correct it in the deployment or run."
+        )
+
+
 class UnknownParameterError(SettingsError):
     """`profile_by` names a parameter that the flow does not have."""
 
@@ -53,6 +77,17 @@ class UnknownParameterError(SettingsError):
         super().__init__(
             f"profile_by names {name!r}, but flow {flow!r} has no such parameter; "
             f"its parameters are: {choices}."
+        )
+
+
+class CoreListError(SettingsError):
+    """A list of processor cores cannot be read, or names cores that cannot be used."""
+
+    def __init__(self, text: str, why: str, available: Iterable[int]) -> None:
+        cores = ", ".join(str(core) for core in available)
+        super().__init__(
+            f"The list of processor cores is {text!r}: {why}; write it as in `0,2-3`, of the "
+            f"cores this process may use: {cores}."
         )
 
 
@@ -79,6 +114,16 @@ class WorkPoolError(XonarError):
     """The work pool is missing or has another type."""
 
 
+class WorkerNameTakenError(XonarError):
+    """A worker of this name runs already."""
+
+    def __init__(self, name: str, pool: str) -> None:
+        super().__init__(
+            f"A worker named {name!r} of pool {pool!r} runs on this host already; stop it, or give "
+            "this one another name with --name."
+        )
+
+
 class DeviceError(XonarError):
     """An accelerator cannot be used."""
 
@@ -93,8 +138,50 @@ class NoDeviceError(DeviceError):
         )
 
 
+class DriverMismatchError(DeviceError):
+    """The NVIDIA driver in the kernel and its library have different versions."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"The NVIDIA driver and its library do not match ({cause}), as after an upgrade "
+            "without a restart: running trainings go on, new ones cannot start; reboot, or "
+            "unload and load the kernel module `nvidia`."
+        )
+
+
+class VisibleDevicesError(DeviceError):
+    """`CUDA_VISIBLE_DEVICES` of the worker names what is not there."""
+
+    def __init__(self, visible: str, entry: str, why: str, present: Iterable[str]) -> None:
+        devices = ", ".join(present) or "none"
+        super().__init__(
+            f"CUDA_VISIBLE_DEVICES is {visible!r}, but {entry!r} {why}; correct it, or unset it "
+            f"to use all devices, which are: {devices}."
+        )
+
+
+class UnknownDeviceError(DeviceError):
+    """No device has this id."""
+
+    def __init__(self, device_id: str, known: Iterable[str]) -> None:
+        super().__init__(
+            f"There is no device {device_id!r} here; the devices are: "
+            f"{', '.join(known) or 'none'}."
+        )
+
+
 class StoreError(XonarError):
     """The store cannot be read or written."""
+
+
+class StoreUnusableError(StoreError):
+    """The store cannot be opened, read or written."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(
+            f"The store {url} cannot be used: {cause}; correct that, or point XONAR_STORE_URL at "
+            "another database."
+        )
 
 
 class StoreTooNewError(StoreError):

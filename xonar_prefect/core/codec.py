@@ -1,4 +1,4 @@
-"""Profiles, recipes and observations as JSON values, and back."""
+"""Profiles, recipes, observations and ledger entries as JSON values, and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from xonar_prefect.core.identity import Recipe
+from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
 from xonar_prefect.core.models import Observation, Profile
+
+# Types of the artifacts that carry them. Stored by Prefect: never renamed.
+PROFILE_ARTIFACT_TYPE = "xonar-profile"
+OBSERVATION_ARTIFACT_TYPE = "xonar-observation"
 
 
 def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,3 +62,20 @@ def observation_from_dict(values: Mapping[str, Any]) -> Observation:
         InvalidValueError: A value that cannot be.
     """
     return Observation(**_known(Observation, values))
+
+
+def ledger_entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
+    """Return the ledger entry as JSON values; unknown is None."""
+    return {**asdict(entry), "state": entry.state.value}
+
+
+def ledger_entry_from_dict(values: Mapping[str, Any]) -> LedgerEntry:
+    """Read a ledger entry; fields of a newer version are ignored.
+
+    Raises:
+        ValueError: A state that this version does not know.
+    """
+    known = _known(LedgerEntry, values)
+    known["state"] = SlotState(known["state"])
+    known["co_runs"] = tuple(CoRun(**_known(CoRun, each)) for each in known.get("co_runs", ()))
+    return LedgerEntry(**known)

@@ -16,6 +16,30 @@ class SlotState(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoRun:
+    """What a training's steps cost while its set of partners stayed the same.
+
+    Attributes:
+        partners: Run ids of the partners, sorted; empty for a window alone.
+        partner_keys: Their profile keys, in the same order; empty text where unknown.
+        steps: Steps the training finished in the window.
+        seconds: Sum of the durations of those steps.
+        predicted_slowdown: What was predicted for it beside these partners.
+    """
+
+    partners: tuple[str, ...] = ()
+    partner_keys: tuple[str, ...] = ()
+    steps: int = 0
+    seconds: float = 0.0
+    predicted_slowdown: float | None = None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Mean step time in the window; None before the first step."""
+        return self.seconds / self.steps if self.steps else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """One release of one training by one worker.
 
@@ -41,6 +65,7 @@ class LedgerEntry:
         launched_at_s: When its process was started.
         ended_at_s: When its command ended.
         exit_code: Exit code of its command; negative for a signal; None when unknown.
+        co_runs: Its measured windows, alone and beside partners.
     """
 
     run_id: str
@@ -63,3 +88,4 @@ class LedgerEntry:
     launched_at_s: float | None = None
     ended_at_s: float | None = None
     exit_code: int | None = None
+    co_runs: tuple[CoRun, ...] = ()

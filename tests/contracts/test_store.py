@@ -1,0 +1,358 @@
+"""What every database under the store must keep."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+
+from xonar_prefect.core.identity import Recipe
+from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
+from xonar_prefect.core.models import Observation, Profile
+from xonar_prefect.store import Store
+
+OpenStore = Callable[[], Store]
+
+RECIPE = Recipe(flow="digits", entrypoint="flows/digits.py:digits", task="train")
+SOLO = Profile(
+    key="kind-a",
+    device_model="V100",
+    active_fraction=0.6,
+    communication_fraction=0.1,
+    input_fraction=0.2,
+    other_fraction=0.1,
+    step_seconds=0.5,
+    step_seconds_interval=(0.45, 0.55),
+    active_fraction_interval=(0.58, 0.62),
+    peak_memory_mib=1000,
+    memory_source="nvml",
+    steps=12,
+    source="tensorflow",
+    framework="tensorflow 2.21.0",
+    device="GPU-1",
+    code_version="v1",
+    measured_at_s=100.0,
+)
+JOINT = replace(
+    SOLO,
+    active_fraction=0.3,
+    step_seconds=None,
+    step_seconds_interval=None,
+    peak_memory_mib=1200,
+    memory_source="allocator",
+    joint=True,
+)
+RELEASE = LedgerEntry(
+    run_id="run-1",
+    name="wise-owl",
+    worker="worker-1",
+    state=SlotState.RESERVED,
+    devices=("GPU-1", "GPU-2"),
+    device_model="V100",
+    request_mib=1100,
+    profile_key="kind-a",
+    partners=("run-0",),
+    code="FITS_BESIDE_PARTNER",
+    reason="fits beside wise-fox: 1100 MiB of 2000 MiB",
+    predicted_slowdown=1.2,
+    run_directory="/runs/run-1",
+    reserved_at_s=1_700_000_000.123456,
+)
+
+
+def postgresql_address(schema: str) -> str:
+    """Return the test database's address, confined to a schema of our own."""
+    address = os.environ.get("XONAR_TEST_POSTGRESQL_URL")
+    if not address:
+        pytest.skip("set XONAR_TEST_POSTGRESQL_URL to run the store's contract on PostgreSQL")
+    url = make_url(address).set(drivername="postgresql+psycopg")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {schema}"))
+    engine.dispose()
+    return url.update_query_dict({"options": f"-csearch_path={schema}"}).render_as_string(
+        hide_password=False
+    )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Open the same store again and again, as several workers and restarts do."""
+    if request.param == "sqlite":
+        address = f"sqlite:///{tmp_path / 'store.db'}"
+    else:
+        address = postgresql_address(f"xonar_{uuid.uuid4().hex}")
+    opened: list[Store] = []
+
+    def open_it() -> Store:
+        opened.append(Store.open(address))
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> Store:
+    return open_store()
+
+
+# ---- profiles ----
+
+
+def test_profile_comes_back_as_it_was_given(store: Store, open_store: OpenStore) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert open_store().profiles_for("kind-a") == {"V100": SOLO}
+
+
+def test_unknown_stays_unknown(store: Store) -> None:
+    bare = Profile(key="kind-b", device_model="cpu")
+    store.ingest_profile("a1", bare, RECIPE, 100.0)
+    assert store.profiles_for("kind-b") == {"cpu": bare}
+
+
+def test_unknown_kind_has_no_profiles(store: Store) -> None:
+    assert store.profiles_for("nobody") == {}
+    assert store.profile_keys() == frozenset()
+    assert store.profiles() == ()
+
+
+def test_artifact_is_read_once(store: Store) -> None:
+    assert store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert not store.ingest_profile("a1", replace(SOLO, step_seconds=9.0), RECIPE, 200.0)
+    assert store.profiles_for("kind-a") == {"V100": SOLO}
+    assert store.has_ingested("a1")
+    assert not store.has_ingested("a2")
+
+
+def test_newest_profile_of_a_device_model_wins(store: Store) -> None:
+    newer = replace(SOLO, step_seconds=0.7)
+    store.ingest_profile("a2", newer, RECIPE, 200.0)
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert store.profiles_for("kind-a") == {"V100": newer}
+
+
+def test_each_device_model_has_its_own_profile(store: Store) -> None:
+    other = replace(SOLO, device_model="A100", step_seconds=0.2)
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    store.ingest_profile("a2", other, RECIPE, 200.0)
+    assert store.profiles_for("kind-a") == {"V100": SOLO, "A100": other}
+
+
+def test_joint_profile_raises_the_peak_and_keeps_the_figures_measured_alone(store: Store) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    store.ingest_profile("a2", JOINT, RECIPE, 200.0)
+    expected = replace(SOLO, peak_memory_mib=1200, memory_source="allocator")
+    assert store.profiles_for("kind-a") == {"V100": expected}
+
+
+def test_other_code_version_profiles_again_but_keeps_the_peak_as_floor(store: Store) -> None:
+    changed = replace(JOINT, code_version="v2", peak_memory_mib=700)
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    store.ingest_profile("a2", changed, RECIPE, 200.0)
+    expected = replace(changed, peak_memory_mib=1000, memory_source="nvml")
+    assert store.profiles_for("kind-a") == {"V100": expected}
+
+
+def test_raised_peak_outlives_a_lower_measurement(store: Store) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert store.raise_peak("kind-a", "V100", 4000)
+    assert store.raise_peak("kind-a", "V100", 3000)
+    store.ingest_profile("a2", SOLO, RECIPE, 200.0)
+    assert store.profiles_for("kind-a")["V100"].peak_memory_mib == 4000
+
+
+def test_step_time_seen_alone_completes_a_joint_profile(store: Store) -> None:
+    store.ingest_profile("a1", JOINT, RECIPE, 100.0)
+    assert store.set_step_seconds("kind-a", "V100", 0.4, 80)
+    store.ingest_profile("a2", JOINT, RECIPE, 200.0)
+    assert store.profiles_for("kind-a") == {"V100": replace(JOINT, step_seconds=0.4, steps=80)}
+
+
+def test_nothing_is_corrected_where_no_profile_is_known(store: Store) -> None:
+    assert not store.raise_peak("kind-a", "V100", 4000)
+    assert not store.set_step_seconds("kind-a", "V100", 0.4, 80)
+    assert store.profiles() == ()
+
+
+def test_profiles_are_listed_with_recipe_latest_first(store: Store) -> None:
+    other_recipe = replace(RECIPE, task="finetune", profile_by=("model", "data.size"))
+    store.ingest_profile("a1", replace(SOLO, key="kind-b"), other_recipe, 300.0)
+    store.ingest_profile("a2", SOLO, RECIPE, 200.0)
+    listed = store.profiles()
+    assert [(each.profile.key, each.recipe, each.published_at_s) for each in listed] == [
+        ("kind-b", other_recipe, 300.0),
+        ("kind-a", RECIPE, 200.0),
+    ]
+    assert store.profile_keys() == {"kind-a", "kind-b"}
+
+
+def test_latest_recipe_of_each_task_is_found_by_flow_and_entrypoint(store: Store) -> None:
+    finetune = replace(RECIPE, task="finetune")
+    changed = replace(RECIPE, profile_by=("model",))
+    elsewhere = replace(RECIPE, entrypoint=None)
+    store.ingest_profile("a1", replace(SOLO, key="kind-b"), changed, 300.0)
+    store.ingest_profile("a2", SOLO, RECIPE, 200.0)
+    store.ingest_profile("a3", replace(SOLO, key="kind-c"), finetune, 100.0)
+    store.ingest_profile("a4", replace(SOLO, key="kind-d"), elsewhere, 400.0)
+    assert store.recipes_for("digits", RECIPE.entrypoint) == (finetune, changed)
+    assert store.recipes_for("digits", None) == (elsewhere,)
+    assert store.recipes_for("letters", None) == ()
+
+
+def test_forgotten_kind_stays_forgotten(store: Store) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    store.ingest_profile("a2", replace(SOLO, key="kind-b"), RECIPE, 100.0)
+    store.record_duration("kind-a", "V100", 60.0)
+    for number, (mine, partner) in enumerate(
+        [("kind-a", "kind-b"), ("kind-b", "kind-a"), ("kind-b", "kind-b")]
+    ):
+        store.ingest_observation(f"o{number}", co_run(mine, partner))
+    assert store.forget("kind-a")
+    assert not store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert store.profile_keys() == {"kind-b"}
+    assert store.mean_duration("kind-a", "V100") is None
+    assert store.observations() == (co_run("kind-b", "kind-b"),)
+    assert not store.forget("kind-a")
+
+
+# ---- co-runs and durations ----
+
+
+def co_run(
+    key: str, *partners: str, slowdown: float = 1.3, observed_at_s: float = 1.0
+) -> Observation:
+    return Observation(
+        device_model="V100",
+        profile_key=key,
+        partner_keys=partners,
+        slowdown=slowdown,
+        steps=50,
+        observed_at_s=observed_at_s,
+    )
+
+
+def test_observation_is_read_once_and_comes_back(store: Store) -> None:
+    assert store.ingest_observation("o1", co_run("kind-a", "kind-b", "kind-c"))
+    assert not store.ingest_observation("o1", co_run("kind-a", "kind-b"))
+    assert store.observations() == (co_run("kind-a", "kind-b", "kind-c"),)
+    assert store.has_ingested("o1")
+
+
+def test_observations_of_each_combination_are_bounded_newest_first(store: Store) -> None:
+    for number in range(15):
+        store.ingest_observation(f"o{number}", co_run("kind-a", "kind-b", observed_at_s=number))
+    store.ingest_observation("other", co_run("kind-b", "kind-a", observed_at_s=0.5))
+    times = [each.observed_at_s for each in store.observations()]
+    assert times == [14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 0.5]
+
+
+def test_duration_is_the_mean_of_what_was_noted(store: Store) -> None:
+    assert store.mean_duration("kind-a", "V100") is None
+    for seconds in (10.0, 20.0, 60.0):
+        store.record_duration("kind-a", "V100", seconds)
+    store.record_duration("kind-a", "A100", 5.0)
+    assert store.mean_duration("kind-a", "V100") == 30.0
+
+
+# ---- ledger ----
+
+
+def test_release_comes_back_as_it_was_recorded(store: Store, open_store: OpenStore) -> None:
+    store.record(RELEASE)
+    assert open_store().entries() == (RELEASE,)
+
+
+def test_recording_a_release_again_replaces_it(store: Store) -> None:
+    ended = replace(
+        RELEASE,
+        state=SlotState.ENDED,
+        launcher_pid=4242,
+        launcher_started_ticks=2**40,
+        boot_id="boot",
+        launched_at_s=RELEASE.reserved_at_s + 1,
+        ended_at_s=RELEASE.reserved_at_s + 60,
+        exit_code=-9,
+        co_runs=(
+            CoRun(steps=10, seconds=4.5),
+            CoRun(
+                partners=("run-0",),
+                partner_keys=("kind-b",),
+                steps=20,
+                seconds=12.0,
+                predicted_slowdown=1.3,
+            ),
+        ),
+    )
+    store.record(RELEASE)
+    store.record(ended)
+    assert store.entries() == (ended,)
+
+
+def test_second_release_of_a_run_is_another_entry(store: Store) -> None:
+    again = replace(RELEASE, reserved_at_s=RELEASE.reserved_at_s + 100)
+    store.record(again)
+    store.record(RELEASE)
+    assert store.entries(run_id="run-1") == (again, RELEASE)
+    assert store.entries(1) == (again,)
+    assert store.entries(run_id="run-2") == ()
+
+
+def test_open_entries_are_those_whose_slot_is_not_free(store: Store) -> None:
+    for number, state in enumerate(SlotState):
+        store.record(replace(RELEASE, run_id=f"run-{number}", state=state))
+    store.record(replace(RELEASE, run_id="elsewhere", worker="worker-2"))
+    states = {entry.state for entry in store.open_entries("worker-1")}
+    assert states == {SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING}
+    assert [entry.run_id for entry in store.entries(worker="worker-2")] == ["elsewhere"]
+
+
+# ---- several workers ----
+
+
+def test_workers_that_open_an_empty_store_at_once_all_succeed(open_store: OpenStore) -> None:
+    ready = threading.Barrier(4)
+
+    def open_at_once(_: int) -> int:
+        ready.wait()
+        return len(open_store().profiles())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(open_at_once, range(4))) == [0] * 4
+
+
+def test_workers_that_read_the_same_artifact_at_once_count_it_once(open_store: OpenStore) -> None:
+    stores = [open_store() for _ in range(4)]
+    ready = threading.Barrier(4)
+
+    def ingest(store: Store) -> list[bool]:
+        ready.wait()
+        return [
+            store.ingest_observation(f"o{number}", co_run("kind-a", "kind-b"))
+            for number in range(8)
+        ]
+
+    with ThreadPoolExecutor(4) as threads:
+        outcomes = list(threads.map(ingest, stores))
+    assert [sum(each) for each in zip(*outcomes, strict=True)] == [1] * 8
+
+
+def test_no_duration_is_lost_between_threads_and_workers(open_store: OpenStore) -> None:
+    stores = [open_store(), open_store()]
+    with ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(
+                lambda number: stores[number % 2].record_duration("kind-a", "V100", float(number)),
+                range(40),
+            )
+        )
+    assert stores[0].mean_duration("kind-a", "V100") == sum(range(40)) / 40

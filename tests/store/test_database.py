@@ -1,0 +1,163 @@
+"""The database is created, migrated, shared and refused as promised."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, inspect
+
+from xonar_prefect.core.ledger import LedgerEntry
+from xonar_prefect.core.models import Observation, Profile
+from xonar_prefect.errors import StoreTooNewError, StoreUnusableError
+from xonar_prefect.store import Store
+from xonar_prefect.store.tables import (
+    VERSION_TABLE,
+    LedgerRow,
+    ObservationRow,
+    ProfileRow,
+    metadata,
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "not" / "there" / "yet" / "store.db"
+
+
+def address(file: Path) -> str:
+    return f"sqlite:///{file}"
+
+
+def test_directories_of_a_new_store_are_created(file: Path) -> None:
+    with Store.open(address(file)) as store:
+        assert store.profiles() == ()
+    assert file.exists()
+
+
+def test_store_can_be_opened_again(file: Path) -> None:
+    for _ in range(2):
+        Store.open(address(file)).close()
+
+
+def test_readers_do_not_block_the_writer(file: Path) -> None:
+    Store.open(address(file)).close()
+    connection = sqlite3.connect(file)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_migrations_arrive_at_the_tables_that_the_code_uses(file: Path) -> None:
+    Store.open(address(file)).close()
+    engine = create_engine(address(file))
+    with engine.connect() as connection:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_migrations_can_be_taken_back(file: Path) -> None:
+    Store.open(address(file)).close()
+    engine = create_engine(address(file))
+    config = Config()
+    config.set_main_option("script_location", "xonar_prefect.store:migrations")
+    config.set_main_option("path_separator", "os")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    assert inspect(engine).get_table_names() == [VERSION_TABLE]
+    engine.dispose()
+    Store.open(address(file)).close()
+
+
+def test_migrations_of_another_application_in_the_same_database_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "shared.db"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+    connection.execute("INSERT INTO alembic_version VALUES ('theirs')")
+    connection.commit()
+    Store.open(address(file)).close()
+    assert connection.execute("SELECT * FROM alembic_version").fetchall() == [("theirs",)]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [(Profile, ProfileRow), (Observation, ObservationRow), (LedgerEntry, LedgerRow)],
+)
+def test_every_field_of_a_value_has_a_column(value: type, row: type) -> None:
+    assert {field.name for field in fields(value)} <= set(row.model_fields)
+
+
+def test_store_of_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
+    Store.open(address(file)).close()
+    connection = sqlite3.connect(file)
+    connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    connection.commit()
+    with pytest.raises(StoreTooNewError, match=r"schema 9999, but .* only 0001; upgrade"):
+        Store.open(address(file))
+    assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [("9999",)]
+    connection.close()
+
+
+def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    file.write_text("not a database, " * 100)
+    with pytest.raises(StoreUnusableError, match="file is not a database; correct that"):
+        Store.open(address(file))
+    assert file.read_text().startswith("not a database")
+
+
+def test_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StoreUnusableError, match="cannot be used"):
+        Store.open(address(tmp_path / "taken" / "store.db"))
+
+
+def test_store_that_may_only_be_read_says_so_when_written(file: Path) -> None:
+    with Store.open(address(file)), Store.open(f"sqlite:///file:{file}?mode=ro&uri=true") as store:
+        assert store.profiles() == ()
+        with pytest.raises(StoreUnusableError, match="attempt to write a readonly database"):
+            store.record_duration("kind", "V100", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("store.db", "no SQLAlchemy address"),
+        ("oracle9000://host/db", "oracle9000"),
+        ("sqlite://", "in memory"),
+        ("sqlite+aiosqlite:////tmp/never-made.db", "asynchronous"),
+        ("postgresql://127.0.0.1:1/db", "cannot be used"),
+    ],
+)
+def test_wrong_address_is_refused_in_one_sentence(wrong: str, said: str) -> None:
+    with pytest.raises(StoreUnusableError, match=said) as caught:
+        Store.open(wrong)
+    assert "\n" not in str(caught.value)
+    assert "XONAR_STORE_URL" in str(caught.value)
+
+
+def test_password_is_not_shown() -> None:
+    with pytest.raises(StoreUnusableError) as caught:
+        Store.open("postgresql://me:secret@127.0.0.1:1/db")
+    assert "secret" not in str(caught.value)
+
+
+def test_store_that_vanished_says_so(file: Path) -> None:
+    store = Store.open(address(file))
+    connection = sqlite3.connect(file)
+    connection.execute("DROP TABLE xonar_ledger")
+    connection.close()
+    with pytest.raises(StoreUnusableError, match="no such table: xonar_ledger"):
+        store.entries()
+    store.close()

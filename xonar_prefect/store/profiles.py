@@ -1,0 +1,134 @@
+"""Profiles and recipes as rows: how they are taken in, corrected and read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from sqlalchemy import func
+from sqlmodel import Session, col, select
+
+from xonar_prefect.core.codec import profile_from_dict, profile_to_dict
+from xonar_prefect.core.identity import Recipe
+from xonar_prefect.core.models import Profile
+from xonar_prefect.store.merging import DatedProfile, merge, with_peak_floor
+from xonar_prefect.store.tables import ProfileRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredProfile:
+    """A profile, the recipe that made its key, and when it was last published (epoch seconds)."""
+
+    profile: Profile
+    recipe: Recipe
+    published_at_s: float
+
+
+def ingest(session: Session, profile: Profile, recipe: Recipe, published_at_s: float) -> None:
+    """Merge a published profile into what is known of its code version."""
+    figures = DatedProfile(profile=profile, published_at_s=published_at_s)
+    identity = (profile.key, profile.device_model, profile.code_version or "")
+    row = session.get(ProfileRow, identity, with_for_update=True)
+    if row is None:
+        session.add(_to_row(figures, recipe, published_at_s))
+        return
+    known = DatedProfile(profile=_profile(row), published_at_s=row.figures_published_at_s)
+    if row.published_at_s > published_at_s:
+        recipe, published_at_s = _recipe(row), row.published_at_s
+    row.sqlmodel_update(_to_row(merge(known, figures), recipe, published_at_s))
+
+
+def change(
+    session: Session, key: str, device_model: str, corrected: Callable[[Profile], Profile]
+) -> bool:
+    """Correct the profile that counts; return False where none is known."""
+    rows = session.exec(
+        select(ProfileRow)
+        .where(ProfileRow.key == key, ProfileRow.device_model == device_model)
+        .with_for_update()
+    ).all()
+    if not rows:
+        return False
+    row = max(rows, key=_recency)
+    figures = DatedProfile(
+        profile=corrected(_profile(row)), published_at_s=row.figures_published_at_s
+    )
+    row.sqlmodel_update(_to_row(figures, _recipe(row), row.published_at_s))
+    session.add(row)
+    return True
+
+
+def current(rows: Iterable[ProfileRow]) -> tuple[StoredProfile, ...]:
+    """Return the profiles that count, the most recently published first.
+
+    Of each kind on each device model that is the code version published last; the memory peaks
+    of the others are its floor.
+    """
+    versions: dict[tuple[str, str], list[ProfileRow]] = {}
+    for row in rows:
+        versions.setdefault((row.key, row.device_model), []).append(row)
+    stored = []
+    for identity in sorted(versions):
+        latest, *earlier = sorted(versions[identity], key=_recency, reverse=True)
+        profile = _profile(latest)
+        for row in earlier:
+            profile = with_peak_floor(profile, _profile(row))
+        stored.append(
+            StoredProfile(
+                profile=profile, recipe=_recipe(latest), published_at_s=latest.published_at_s
+            )
+        )
+    return tuple(sorted(stored, key=lambda each: each.published_at_s, reverse=True))
+
+
+def recipes(session: Session, flow: str, entrypoint: str | None) -> tuple[Recipe, ...]:
+    """Return the latest recipe of each task of the flow, ordered by task."""
+    published_at_s = func.max(ProfileRow.published_at_s)
+    found = session.exec(
+        select(ProfileRow.task, ProfileRow.profile_by, published_at_s)
+        .where(ProfileRow.flow == flow, ProfileRow.entrypoint == entrypoint)
+        .group_by(col(ProfileRow.task), col(ProfileRow.profile_by))
+        .order_by(published_at_s)
+    )
+    latest = {task: profile_by for task, profile_by, _ in found}
+    return tuple(
+        Recipe(flow=flow, entrypoint=entrypoint, task=task, profile_by=_from_text(latest[task]))
+        for task in sorted(latest)
+    )
+
+
+def _recency(row: ProfileRow) -> tuple[float, str]:
+    return (row.published_at_s, row.code_version)
+
+
+def _profile(row: ProfileRow) -> Profile:
+    profile = profile_from_dict(row.model_dump())
+    return replace(profile, code_version=profile.code_version or None)
+
+
+def _recipe(row: ProfileRow) -> Recipe:
+    return Recipe(
+        flow=row.flow,
+        entrypoint=row.entrypoint,
+        task=row.task,
+        profile_by=_from_text(row.profile_by),
+    )
+
+
+def _to_row(figures: DatedProfile, recipe: Recipe, published_at_s: float) -> ProfileRow:
+    values = profile_to_dict(figures.profile)
+    values["code_version"] = figures.profile.code_version or ""
+    return ProfileRow(
+        **values,
+        flow=recipe.flow,
+        entrypoint=recipe.entrypoint,
+        task=recipe.task,
+        profile_by=None if recipe.profile_by is None else json.dumps(recipe.profile_by),
+        figures_published_at_s=figures.published_at_s,
+        published_at_s=published_at_s,
+    )
+
+
+def _from_text(profile_by: str | None) -> tuple[str, ...] | None:
+    return None if profile_by is None else tuple(json.loads(profile_by))
