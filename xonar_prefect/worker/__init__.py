@@ -1,1 +1,1 @@
-"""Holds trainings, releases them to devices, and looks after them until they end."""
+"""Holds a pool's trainings, releases them to devices, and watches over them to the end."""

@@ -1,0 +1,73 @@
+"""Gives a training whose command has ended its true final state, if it did not do so itself."""
+
+from __future__ import annotations
+
+import signal
+from uuid import UUID
+
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Crashed
+
+from xonar_prefect.worker.output import last_lines
+from xonar_prefect.worker.slots import Slot
+
+CRASH_ARTIFACT = "xonar-crash"
+
+
+def exit_sentence(exit_code: int | None) -> str:
+    """Say how a command ended."""
+    if exit_code is None:
+        return "The training's processes disappeared without an exit code."
+    # `prefect flow-run execute` reports a signal the way a shell does: 128 + its number.
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    if exit_code < 0 or number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
+        name = signal.Signals(number).name
+        hint = (
+            " Often this is the host running out of memory: look at its kernel log."
+            if number == signal.SIGKILL
+            else ""
+        )
+        return f"The training was ended by signal {number} ({name}).{hint}"
+    return f"The training's command ended with exit code {exit_code} before the run was finished."
+
+
+async def conclude(client: PrefectClient, slot: Slot) -> None:
+    """Set the run's final state where its own process could not.
+
+    A run that is final, scheduled again (it waits for a retry) or paused is left as it is.
+
+    Raises:
+        httpx.HTTPError: The server could not be asked; try again later.
+    """
+    run_id = UUID(slot.entry.run_id)
+    try:
+        flow_run = await client.read_flow_run(run_id)
+    except ObjectNotFound:
+        return
+    state = flow_run.state
+    if state is None or state.type == StateType.CANCELLING:
+        reason = slot.stop_reason or "Cancelled; its processes have ended."
+        await client.set_flow_run_state(run_id, Cancelled(message=reason), force=True)
+        return
+    if state.type not in (StateType.PENDING, StateType.RUNNING):
+        return
+    sentence = slot.stop_reason or exit_sentence(slot.entry.exit_code)
+    await client.create_artifact(
+        ArtifactCreate(
+            key=CRASH_ARTIFACT,
+            type="markdown",
+            description=sentence,
+            data=_crash_markdown(sentence, last_lines(slot.run_directory.output)),
+            flow_run_id=run_id,
+        )
+    )
+    await client.set_flow_run_state(run_id, Crashed(message=sentence))
+
+
+def _crash_markdown(sentence: str, output: str) -> str:
+    # Indented, so that nothing in the output can end the code block.
+    block = "\n".join(f"    {line}" for line in output.splitlines())
+    return f"{sentence}\n\nThe end of its output:\n\n{block}\n"

@@ -1,0 +1,308 @@
+"""Reads a pool's whole queue: every scheduled run, not only those that a limit lets through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterNextScheduledStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+    WorkQueueFilter,
+    WorkQueueFilterName,
+)
+from prefect.client.schemas.objects import FlowRun, StateType, WorkQueue
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound
+
+from xonar_prefect.core.models import Limits, Profile, Training
+from xonar_prefect.errors import JobVariableError, UnknownParameterError
+from xonar_prefect.store import Store
+from xonar_prefect.worker.configuration import checked_variables
+
+_PAGE = 200  # the server's cap
+_DEPLOYMENT_FRESH_SECONDS = 30.0
+_OCCUPYING = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReading:
+    """The queue at one moment.
+
+    Attributes:
+        trainings: The held trainings by run id.
+        flow_runs: Their flow runs by run id.
+        refusals: Runs that can never start, with the sentence that says why.
+        limits: The rules of the decision, Prefect's limits and pauses filled in.
+        unmarkable: Runs that must not be claimed to be marked: their deployment has a
+            concurrency limit, and the claim would take its slot.
+    """
+
+    trainings: Mapping[str, Training]
+    flow_runs: Mapping[str, FlowRun]
+    refusals: Mapping[str, str]
+    limits: Limits
+    unmarkable: frozenset[str]
+
+    def without(self, run_ids: frozenset[str]) -> QueueReading:
+        """Return this reading without some runs."""
+        left = {
+            run_id: training for run_id, training in self.trainings.items() if run_id not in run_ids
+        }
+        return replace(self, trainings=left)
+
+
+@dataclass(slots=True)
+class _Cache:
+    deployments: dict[UUID, tuple[float, DeploymentResponse]] = field(default_factory=dict)
+    flow_names: dict[UUID, str] = field(default_factory=dict)
+
+
+class HeldRuns:
+    """Reads the queue of one pool and turns its runs into trainings."""
+
+    def __init__(
+        self, client: PrefectClient, store: Store, pool: str, queues: frozenset[str]
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._pool = pool
+        self._queues = queues
+        self._cache = _Cache()
+
+    async def read(self, limits: Limits) -> QueueReading:
+        """Read the whole queue, with pauses, priorities and limits.
+
+        Args:
+            limits: The rules that come from settings.
+        """
+        pool = await self._client.read_work_pool(self._pool)
+        queues = {queue.name: queue for queue in await self._read_queues()}
+        trainings: dict[str, Training] = {}
+        flow_runs: dict[str, FlowRun] = {}
+        refusals: dict[str, str] = {}
+        deployments: dict[str, DeploymentResponse] = {}
+        for flow_run in await self._scheduled_runs():
+            run_id = str(flow_run.id)
+            flow_runs[run_id] = flow_run
+            try:
+                deployment = await self._deployment(flow_run)
+                training = await self.training(flow_run, deployment, pool.base_job_template, queues)
+            except JobVariableError as error:
+                refusals[run_id] = str(error)
+                continue
+            except ObjectNotFound:
+                del flow_runs[run_id]  # deleted while we looked
+                continue
+            trainings[run_id] = training
+            if deployment is not None and _limit(deployment) is not None:
+                deployments[str(deployment.id)] = deployment
+        return QueueReading(
+            trainings=trainings,
+            flow_runs=flow_runs,
+            refusals=refusals,
+            limits=await self._limits(limits, pool, queues, deployments),
+            unmarkable=frozenset(
+                run_id for run_id, run in trainings.items() if run.deployment in deployments
+            ),
+        )
+
+    async def training(
+        self,
+        flow_run: FlowRun,
+        deployment: DeploymentResponse | None,
+        template: Mapping[str, Any],
+        queues: Mapping[str, WorkQueue],
+    ) -> Training:
+        """Turn one flow run into a training, with the profiles that are known of its kind.
+
+        Raises:
+            JobVariableError: A job variable is misspelt or wrong.
+        """
+        values = dict(deployment.job_variables or {}) if deployment else {}
+        values.update(flow_run.job_variables or {})
+        variables = checked_variables(template, values)
+        queue = queues.get(flow_run.work_queue_name or "default")
+        submitted = flow_run.expected_start_time or flow_run.created
+        training = Training(
+            run_id=str(flow_run.id),
+            name=flow_run.name,
+            submitted_at_s=submitted.timestamp() if submitted else 0.0,
+            gpus=variables.gpus,
+            priority=queue.priority if queue and queue.priority else 1,
+            queue=flow_run.work_queue_name or "default",
+            deployment=str(flow_run.deployment_id) if flow_run.deployment_id else None,
+            memory_request_mib=variables.memory_request_mib,
+            exclusive=variables.exclusive,
+        )
+        return await self.with_profiles(training, flow_run, deployment)
+
+    async def with_profiles(
+        self, training: Training, flow_run: FlowRun, deployment: DeploymentResponse | None
+    ) -> Training:
+        """Attach what is known of the training's kind."""
+        flow_name = await self._flow_name(flow_run.flow_id)
+        parameters = {**_defaults(deployment), **flow_run.parameters}
+        entrypoint = deployment.entrypoint if deployment else None
+        keys: list[str] = []
+        for recipe in self._store.recipes_for(flow_name, entrypoint):
+            try:
+                keys.append(recipe.key_for(parameters, training.gpus))
+            except UnknownParameterError:
+                continue  # the recipe of an older version of the flow
+        if not keys:
+            return training
+        profiles = combined_profiles([self._store.profiles_for(key) for key in keys])
+        return replace(training, profile_key="+".join(sorted(keys)), profiles=profiles)
+
+    async def deployment_of(self, flow_run: FlowRun) -> DeploymentResponse | None:
+        """Return the deployment of a run; None when it has none or it was deleted."""
+        try:
+            return await self._deployment(flow_run)
+        except ObjectNotFound:
+            return None
+
+    async def _deployment(self, flow_run: FlowRun) -> DeploymentResponse | None:
+        if flow_run.deployment_id is None:
+            return None
+        known = self._cache.deployments.get(flow_run.deployment_id)
+        now = time.monotonic()
+        if known and now - known[0] < _DEPLOYMENT_FRESH_SECONDS and _limit(known[1]) is None:
+            return known[1]
+        if known and now - known[0] < 1.0:
+            return known[1]
+        deployment = await self._client.read_deployment(flow_run.deployment_id)
+        self._cache.deployments[flow_run.deployment_id] = (now, deployment)
+        return deployment
+
+    async def _flow_name(self, flow_id: UUID) -> str:
+        name = self._cache.flow_names.get(flow_id)
+        if name is None:
+            name = (await self._client.read_flow(flow_id)).name
+            self._cache.flow_names[flow_id] = name
+        return name
+
+    async def _scheduled_runs(self) -> list[FlowRun]:
+        runs: dict[UUID, FlowRun] = {}
+        due = FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
+            next_scheduled_start_time=FlowRunFilterNextScheduledStartTime(
+                before_=datetime.now(timezone.utc)
+            ),
+        )
+        while True:
+            page = await self._client.read_flow_runs(
+                flow_run_filter=due,
+                work_pool_filter=self._pool_filter(),
+                work_queue_filter=self._queue_filter(self._queues) if self._queues else None,
+                sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
+                limit=_PAGE,
+                offset=len(runs),
+            )
+            known = len(runs)
+            runs.update((run.id, run) for run in page)
+            if len(page) < _PAGE or len(runs) == known:
+                return list(runs.values())
+
+    async def _read_queues(self) -> list[WorkQueue]:
+        queues = await self._client.read_work_queues(work_pool_name=self._pool)
+        return [queue for queue in queues if not self._queues or queue.name in self._queues]
+
+    async def _limits(
+        self,
+        limits: Limits,
+        pool: Any,
+        queues: Mapping[str, WorkQueue],
+        deployments: Mapping[str, DeploymentResponse],
+    ) -> Limits:
+        free_slots = None
+        if pool.concurrency_limit is not None:
+            free_slots = max(0, pool.concurrency_limit - await self._occupied())
+        by_queue = {
+            queue.name: max(0, queue.concurrency_limit - await self._occupied(queue.name))
+            for queue in queues.values()
+            if queue.concurrency_limit is not None
+        }
+        by_deployment = {
+            deployment_id: max(0, limit - await self._occupied(deployment=deployment.id))
+            for deployment_id, deployment in deployments.items()
+            if (limit := _limit(deployment)) is not None
+        }
+        return replace(
+            limits,
+            free_slots=free_slots,
+            free_slots_by_queue=by_queue,
+            free_slots_by_deployment=by_deployment,
+            pool_paused=bool(pool.is_paused),
+            paused_queues=frozenset(queue.name for queue in queues.values() if queue.is_paused),
+        )
+
+    async def _occupied(self, queue: str | None = None, deployment: UUID | None = None) -> int:
+        occupying = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OCCUPYING))
+        if deployment is not None:
+            # A deployment's limit counts its runs in every pool.
+            return await self._client.count_flow_runs(
+                flow_run_filter=FlowRunFilter(state=occupying),
+                deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
+            )
+        return await self._client.count_flow_runs(
+            flow_run_filter=FlowRunFilter(state=occupying),
+            work_pool_filter=self._pool_filter(),
+            work_queue_filter=self._queue_filter(frozenset([queue])) if queue else None,
+        )
+
+    def _pool_filter(self) -> WorkPoolFilter:
+        return WorkPoolFilter(name=WorkPoolFilterName(any_=[self._pool]))
+
+    @staticmethod
+    def _queue_filter(names: frozenset[str]) -> WorkQueueFilter:
+        return WorkQueueFilter(name=WorkQueueFilterName(any_=sorted(names)))
+
+
+def _limit(deployment: DeploymentResponse) -> int | None:
+    limit = deployment.global_concurrency_limit
+    return limit.limit if limit is not None and limit.active else None
+
+
+def _defaults(deployment: DeploymentResponse | None) -> dict[str, Any]:
+    """Return the flow's parameter defaults: a run's parameters lack them."""
+    if deployment is None or deployment.parameter_openapi_schema is None:
+        return {}
+    properties = deployment.parameter_openapi_schema.get("properties", {})
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+
+
+def combined_profiles(by_task: list[Mapping[str, Profile]]) -> dict[str, Profile]:
+    """Return the profiles of a run with several training tasks, by device model.
+
+    A run's memory is the highest of its tasks' peaks. Its activity is that of its most active
+    task: a partner has to live with that one too.
+    """
+    if not by_task:
+        return {}
+    if len(by_task) == 1:
+        return dict(by_task[0])
+    models = set.intersection(*(set(profiles) for profiles in by_task))
+    combined = {}
+    for model in models:
+        profiles = [task[model] for task in by_task]
+        busiest = max(profiles, key=lambda profile: profile.active_fraction or 0.0)
+        peaks = [profile.peak_memory_mib for profile in profiles]
+        known_peaks = [peak for peak in peaks if peak is not None]
+        combined[model] = replace(
+            busiest,
+            peak_memory_mib=max(known_peaks) if len(known_peaks) == len(peaks) else None,
+        )
+    return combined

@@ -1,0 +1,110 @@
+"""Start one training so that it needs no worker to live on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, Placement, RunDirectory
+from xonar_prefect.worker import launcher
+
+_DEFAULT_COMMAND = "prefect flow-run execute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """All that a launch needs.
+
+    Attributes:
+        run_directory: Where its files go; made here.
+        placement: What the training is told.
+        command: The command; the default runs the flow run with this interpreter.
+        environment: Variables of the job; those of the device win over them.
+        device_environment: Variables that confine it to its devices.
+        working_directory: Where it starts; None for a new, empty directory.
+        processors: Processor cores it is pinned to; None for any.
+    """
+
+    run_directory: RunDirectory
+    placement: Placement
+    command: str | None
+    environment: Mapping[str, str | None]
+    device_environment: Mapping[str, str]
+    working_directory: Path | None
+    processors: tuple[int, ...] | None
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _command(command: str | None) -> list[str]:
+    if command is None or command.strip() == _DEFAULT_COMMAND:
+        # This very interpreter, not whatever `prefect` is first on the path.
+        return [sys.executable, "-m", "prefect", "flow-run", "execute"]
+    return shlex.split(command)
+
+
+def _start(launch: Launch) -> subprocess.Popen[bytes]:
+    directory = launch.run_directory.path
+    directory.mkdir(mode=0o700, parents=True)
+    working_directory = launch.working_directory
+    if working_directory is None:
+        working_directory = directory / "work"
+        working_directory.mkdir()
+    launch.run_directory.write(launch.placement)
+    environment = {
+        **os.environ,
+        **{name: value for name, value in launch.environment.items() if value is not None},
+        **launch.device_environment,
+        RUN_DIRECTORY_VARIABLE: str(directory),
+    }
+    specification = {
+        "command": _command(launch.command),
+        "environment": environment,
+        "working_directory": str(working_directory),
+        "run_directory": str(directory),
+        "processors": launch.processors,
+    }
+    # The launcher carries the marker too, so that a restarted worker finds it.
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", launcher.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={RUN_DIRECTORY_VARIABLE: str(directory), "PATH": os.environ.get("PATH", "")},
+        start_new_session=True,
+        close_fds=True,
+    )
+    try:
+        if process.stdin is None:
+            raise BrokenPipeError("the launcher has no standard input")
+        with process.stdin as pipe:
+            pipe.write(json.dumps(specification).encode())
+    except BrokenPipeError:
+        process.kill()
+        process.wait()
+        raise
+    return process
+
+
+async def start(launch: Launch) -> subprocess.Popen[bytes]:
+    """Start the launcher of a training in a session of its own.
+
+    Raises:
+        OSError: The run directory or the process could not be made.
+    """
+    return await anyio.to_thread.run_sync(_start, launch)

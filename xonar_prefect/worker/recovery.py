@@ -1,0 +1,109 @@
+"""After a restart: adopt what lives, conclude what died, put back what was only claimed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from uuid import UUID
+
+import anyio.to_thread
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
+
+from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.models import Training
+from xonar_prefect.store import Store
+from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.processes import ProcessTrees, boot_id, started_ticks
+from xonar_prefect.worker.slots import Slots
+
+_logger = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Brings slots and reality together at the start of a worker."""
+
+    def __init__(
+        self,
+        client: PrefectClient,
+        claims: Claims,
+        slots: Slots,
+        store: Store,
+        *,
+        worker: str,
+        pool: str,
+        training_of: Callable[[FlowRun], Awaitable[Training]],
+    ) -> None:
+        self._client = client
+        self._claims = claims
+        self._slots = slots
+        self._store = store
+        self._worker = worker
+        self._pool = pool
+        self._training_of = training_of
+
+    async def run(self) -> None:
+        """Adopt, conclude and put back; safe to be repeated."""
+        trees = await anyio.to_thread.run_sync(ProcessTrees().scan)
+        entries = await anyio.to_thread.run_sync(self._store.open_entries, self._worker)
+        for entry in entries:
+            if entry.run_id not in self._slots:
+                await self._recover(entry, trees.get(entry.run_directory, []))
+        await self._put_back_orphans()
+
+    async def _recover(self, entry: LedgerEntry, pids: list[int]) -> None:
+        flow_run = await self._flow_run(entry.run_id)
+        alive = bool(pids) or _launcher_lives(entry)
+        if alive or entry.launcher_pid is not None:
+            # Living or dead: supervision takes it from here, and concludes it when it has ended.
+            training = (
+                await self._training_of(flow_run)
+                if flow_run is not None
+                else Training(run_id=entry.run_id, name=entry.name, submitted_at_s=0.0)
+            )
+            launched = replace(
+                entry, state=SlotState.RUNNING, launcher_pid=entry.launcher_pid or min(pids)
+            )
+            slot = self._slots.adopt(launched, training)
+            slot.pids = pids
+            _logger.info("Adopted %r, %s.", entry.name, "running" if alive else "ended meanwhile")
+            return
+        # Claimed, but never launched: it goes back into the queue.
+        if flow_run is not None:
+            await self._claims.give_back(flow_run, "Its worker restarted before it was launched.")
+        await anyio.to_thread.run_sync(self._store.record, replace(entry, state=SlotState.ENDED))
+
+    async def _put_back_orphans(self) -> None:
+        """Put back what this worker claimed without writing it down, to mark it or refuse it."""
+        pending = await self._client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(
+                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+            ),
+            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[self._pool])),
+        )
+        for flow_run in pending:
+            if str(flow_run.id) not in self._slots and self._claims.is_ours(flow_run.state):
+                await self._claims.give_back(flow_run, "Its worker restarted while it was held.")
+
+    async def _flow_run(self, run_id: str) -> FlowRun | None:
+        try:
+            return await self._client.read_flow_run(UUID(run_id))
+        except ObjectNotFound:
+            return None
+
+
+def _launcher_lives(entry: LedgerEntry) -> bool:
+    return (
+        entry.launcher_pid is not None
+        and entry.boot_id == boot_id()
+        and started_ticks(entry.launcher_pid) == entry.launcher_started_ticks
+    )

@@ -1,0 +1,197 @@
+"""The slots of one worker: which training holds which device, from reservation to memory back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.models import Device, Release, Resident, Training
+from xonar_prefect.devices.base import DeviceReading
+from xonar_prefect.run_directory import Exit, RunDirectory, Status
+from xonar_prefect.store import Store
+from xonar_prefect.worker.co_runs import CoRunMeter
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One training on its devices, as the worker knows it at the moment.
+
+    Attributes:
+        entry: What the ledger says.
+        training: The training; its profiles are renewed as they become known.
+        meter: What its steps cost alone and beside partners.
+        pids: Its living processes.
+        status: Its latest report.
+        profiles_read: Published profiles that were taken in.
+        stop_requested_at_s: Since when it is to end (cancelled), if so.
+        stop_reason: Why, as a sentence.
+        all_pids: Every process it was seen to have.
+        concluded: Its final state is set and what it taught is stored.
+        process: The launcher, when it is our child; reaped through this.
+        freed: Set when the slot is free again.
+    """
+
+    entry: LedgerEntry
+    training: Training
+    meter: CoRunMeter = field(default_factory=CoRunMeter)
+    pids: list[int] = field(default_factory=list)
+    status: Status | None = None
+    profiles_read: int = 0
+    stop_requested_at_s: float | None = None
+    stop_reason: str = ""
+    all_pids: set[int] = field(default_factory=set)
+    concluded: bool = False
+    process: Popen[bytes] | None = None
+    freed: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def run_directory(self) -> RunDirectory:
+        """Its files."""
+        return RunDirectory(Path(self.entry.run_directory))
+
+    @property
+    def exit(self) -> Exit | None:
+        """How its command ended; None while it runs."""
+        return self.run_directory.read_exit()
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """Time until its last step at the pace so far; None when its length is unknown."""
+        status = self.status
+        if status is None or status.steps_total is None or status.steps_done == 0:
+            return None
+        left = max(0, status.steps_total - status.steps_done)
+        return left * status.stepping_seconds / status.steps_done
+
+
+class Slots:
+    """All slots of the worker, in step with the ledger.
+
+    A reservation is durable before anything is started: a worker that dies at any moment finds
+    in the ledger what may be running.
+    """
+
+    def __init__(self, store: Store, worker: str, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._worker = worker
+        self._clock = clock
+        self._slots: dict[str, Slot] = {}
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(list(self._slots.values()))
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._slots
+
+    def get(self, run_id: str) -> Slot | None:
+        """Return the slot of a run."""
+        return self._slots.get(run_id)
+
+    async def reserve(self, release: Release, device_model: str, runs: Path) -> Slot:
+        """Write a release down and count its full request from now on.
+
+        Raises:
+            StoreError: It could not be written; then nothing is reserved.
+        """
+        now = self._clock()
+        training = release.training
+        entry = LedgerEntry(
+            run_id=training.run_id,
+            name=training.name,
+            worker=self._worker,
+            state=SlotState.RESERVED,
+            devices=release.devices,
+            device_model=device_model,
+            request_mib=release.request_mib,
+            profile_key=training.profile_key,
+            partners=release.partners,
+            code=release.code.value,
+            reason=release.reason,
+            predicted_slowdown=release.predicted_slowdown,
+            run_directory=str(runs / f"{training.run_id}-{int(now * 1000)}"),
+            reserved_at_s=now,
+        )
+        await anyio.to_thread.run_sync(self._store.record, entry)
+        slot = Slot(entry=entry, training=training)
+        self._slots[training.run_id] = slot
+        return slot
+
+    def adopt(self, entry: LedgerEntry, training: Training) -> Slot:
+        """Take over a training that an earlier life of this worker started."""
+        slot = Slot(entry=entry, training=training, meter=CoRunMeter(entry.co_runs))
+        self._slots[entry.run_id] = slot
+        return slot
+
+    async def advance(self, slot: Slot, **changes: Any) -> None:
+        """Move a slot on and write it down; a store that fails does not stop the training."""
+        slot.entry = replace(slot.entry, co_runs=slot.meter.co_runs, **changes)
+        try:
+            await anyio.to_thread.run_sync(self._store.record, slot.entry)
+        except Exception:  # the training matters more than its record
+            _logger.exception("Could not write run %s to the ledger.", slot.entry.run_id)
+
+    async def free(self, slot: Slot) -> None:
+        """End a slot: its devices may be given to somebody else."""
+        await self.advance(slot, state=SlotState.ENDED)
+        self._slots.pop(slot.entry.run_id, None)
+        slot.freed.set()
+
+    def partners(self, slot: Slot) -> tuple[Slot, ...]:
+        """Return the other trainings on any of this training's devices."""
+        devices = set(slot.entry.devices)
+        return tuple(
+            other
+            for other in self
+            if other is not slot and devices.intersection(other.entry.devices)
+        )
+
+    def processes_by_device(self) -> Mapping[str, Sequence[int]]:
+        """Return our living process ids by the device they were put on."""
+        processes: dict[str, list[int]] = {}
+        for slot in self:
+            for device in slot.entry.devices:
+                processes.setdefault(device, []).extend(slot.pids)
+        return processes
+
+    def devices(self, readings: Sequence[DeviceReading]) -> tuple[Device, ...]:
+        """Return the devices of a snapshot: what was read, with our trainings on them."""
+        return tuple(self._device(reading) for reading in readings)
+
+    def without_device(self) -> int:
+        """Return how many trainings run that hold no device."""
+        return sum(1 for slot in self if not slot.entry.devices)
+
+    def _device(self, reading: DeviceReading) -> Device:
+        return Device(
+            id=reading.id,
+            index=reading.index,
+            model=reading.model,
+            memory_mib=reading.memory_mib,
+            reserved_mib=reading.reserved_mib,
+            used_mib=reading.used_mib,
+            unavailable=reading.unavailable,
+            residents=tuple(
+                Resident(
+                    training=replace(slot.training, remaining_seconds=slot.remaining_seconds),
+                    devices=slot.entry.devices,
+                    request_mib=slot.entry.request_mib,
+                    used_mib=sum(reading.used_by_pid.get(pid, 0) for pid in slot.pids),
+                    started_at_s=slot.entry.reserved_at_s,
+                )
+                for slot in self
+                if reading.id in slot.entry.devices
+            ),
+        )

@@ -1,0 +1,203 @@
+"""Watches over started trainings until their slots are free: progress, exit, cancel, clean-up."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+import anyio.to_thread
+import httpx
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import StateType
+
+from xonar_prefect.core.ledger import SlotState
+from xonar_prefect.devices.base import DeviceReading
+from xonar_prefect.worker.concluding import conclude
+from xonar_prefect.worker.learning import Learning
+from xonar_prefect.worker.output import OutputFollower
+from xonar_prefect.worker.processes import ProcessTrees, send_signal, started_ticks
+from xonar_prefect.worker.slots import Slot, Slots
+
+# A driver may need a moment to take memory back; afterwards it counts as somebody else's.
+_MEMORY_BACK_SECONDS = 30.0
+_STATES_EVERY_SECONDS = 2.0
+_CANCELLED = frozenset({StateType.CANCELLED, StateType.CANCELLING})
+
+_logger = logging.getLogger(__name__)
+
+
+class Supervision:
+    """Looks at every slot, again and again, and moves it on."""
+
+    def __init__(
+        self,
+        client: PrefectClient,
+        slots: Slots,
+        learning: Learning,
+        *,
+        clock: Callable[[], float],
+        stop_grace_seconds: float,
+        on_profile: Callable[[Slot], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._slots = slots
+        self._learning = learning
+        self._clock = clock
+        self._stop_grace_seconds = stop_grace_seconds
+        self._on_profile = on_profile
+        self._trees = ProcessTrees()
+        self._output = OutputFollower()
+        self._states_read_at_s = 0.0
+
+    async def look(self, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]) -> bool:
+        """Look at every slot once.
+
+        Returns:
+            Whether a slot became free or a profile was learnt: reason to decide again.
+        """
+        trees = await anyio.to_thread.run_sync(self._trees.scan)
+        for slot in self._slots:
+            slot.pids = trees.get(slot.entry.run_directory, [])
+            slot.all_pids.update(slot.pids)
+            slot.status = slot.run_directory.read_status() or slot.status
+            self._output.follow(slot.run_directory.output, slot.entry.name)
+        self._measure()
+        await self._notice_cancels()
+        changed = False
+        for slot in self._slots:
+            try:
+                changed |= await self._advance(slot, read_devices)
+            except (httpx.HTTPError, OSError) as error:
+                _logger.warning("Run %s: %s; trying again.", slot.entry.name, error)
+        return changed
+
+    def _measure(self) -> None:
+        for slot in self._slots:
+            partners = {
+                other.entry.run_id: other.status
+                for other in self._slots.partners(slot)
+                if other.entry.state is not SlotState.ENDED
+            }
+            slot.meter.observe(slot.status, partners)
+
+    async def _notice_cancels(self) -> None:
+        now = self._clock()
+        running = [slot for slot in self._slots if slot.entry.state is SlotState.RUNNING]
+        if not running or now - self._states_read_at_s < _STATES_EVERY_SECONDS:
+            return
+        self._states_read_at_s = now
+        wanted = FlowRunFilter(
+            id=FlowRunFilterId(any_=[UUID(slot.entry.run_id) for slot in running])
+        )
+        try:
+            runs = {
+                str(run.id): run
+                for run in await self._client.read_flow_runs(flow_run_filter=wanted)
+            }
+        except httpx.HTTPError as error:
+            _logger.warning("Could not read the states of running trainings: %s", error)
+            return
+        for slot in running:
+            run = runs.get(slot.entry.run_id)
+            if slot.stop_requested_at_s is not None:
+                continue
+            if run is None:
+                self.request_stop(slot, "Its flow run was deleted.")
+            elif run.state_type in _CANCELLED:
+                self.request_stop(slot, "Cancelled.")
+
+    def request_stop(self, slot: Slot, reason: str) -> None:
+        """Give a training its grace to end by itself, then end its whole process tree."""
+        if slot.stop_requested_at_s is None:
+            slot.stop_requested_at_s = self._clock()
+            slot.stop_reason = reason
+            _logger.info("Stopping %r: %s", slot.entry.name, reason)
+
+    async def _advance(
+        self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
+    ) -> bool:
+        changed = False
+        if slot.status and slot.status.profiles_published > slot.profiles_read:
+            had_partners = any(window.partners for window in slot.meter.co_runs)
+            joint = had_partners or bool(self._slots.partners(slot))
+            await self._learning.read_profiles(slot, joint=joint)
+            slot.profiles_read = slot.status.profiles_published
+            await self._on_profile(slot)
+            changed = True
+        if slot.entry.state is SlotState.RUNNING:
+            if self._has_ended(slot):
+                await self._drain(slot)
+                changed = True
+            else:
+                self._enforce_stop(slot)
+        if slot.entry.state is SlotState.DRAINING:
+            changed |= await self._clean_up(slot, read_devices)
+        return changed
+
+    @staticmethod
+    def _has_ended(slot: Slot) -> bool:
+        if slot.exit is not None:
+            return True
+        launcher = slot.entry.launcher_pid
+        gone = launcher is None or started_ticks(launcher) != slot.entry.launcher_started_ticks
+        return gone and not slot.pids
+
+    def _enforce_stop(self, slot: Slot) -> None:
+        if slot.stop_requested_at_s is None:
+            return
+        asked_for = self._clock() - slot.stop_requested_at_s
+        if asked_for >= self._stop_grace_seconds:
+            send_signal(slot.pids, signal.SIGKILL)
+        elif asked_for >= self._stop_grace_seconds / 2:
+            send_signal(slot.pids, signal.SIGTERM)
+
+    async def _drain(self, slot: Slot) -> None:
+        ended = slot.exit
+        if slot.process is not None:
+            slot.process.poll()
+        await self._slots.advance(
+            slot,
+            state=SlotState.DRAINING,
+            exit_code=ended.exit_code if ended else None,
+            ended_at_s=ended.ended_at_s if ended else self._clock(),
+        )
+        # What the command left behind has no purpose any more.
+        send_signal(self._left_behind(slot), signal.SIGTERM)
+
+    async def _clean_up(
+        self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
+    ) -> bool:
+        draining_for = self._clock() - (slot.entry.ended_at_s or 0.0)
+        if slot.pids:
+            if draining_for >= self._stop_grace_seconds:
+                send_signal(slot.pids, signal.SIGKILL)
+            return False
+        if slot.process is not None:
+            slot.process.poll()
+        if not slot.concluded:
+            await conclude(self._client, slot)
+            await self._learning.observe(slot)
+            slot.concluded = True
+        if draining_for < _MEMORY_BACK_SECONDS and await self._memory_is_out(slot, read_devices):
+            return False
+        self._output.forget(slot.run_directory.output)
+        await self._slots.free(slot)
+        return True
+
+    async def _memory_is_out(
+        self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
+    ) -> bool:
+        """Tell whether a device still attributes memory to processes of this training."""
+        mine = slot.all_pids
+        return any(
+            mine.intersection(reading.used_by_pid)
+            for reading in await read_devices()
+            if reading.id in slot.entry.devices
+        )
+
+    def _left_behind(self, slot: Slot) -> list[int]:
+        """Return its processes without the launcher, which ends by itself when they have."""
+        return [pid for pid in slot.pids if pid != slot.entry.launcher_pid]

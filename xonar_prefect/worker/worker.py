@@ -1,0 +1,381 @@
+"""The worker of a xonar pool: holds trainings and releases them to devices.
+
+This module is the seam to Prefect's worker base class and the one place where a worker's parts
+are built and wired. What to do is decided in `dispatch`, what happens to started trainings in
+`supervision`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import httpx
+import prefect.types._datetime
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.responses import WorkerFlowRunResponse
+from prefect.exceptions import InfrastructureNotFound, ObjectNotFound
+from prefect.workers.base import BaseWorker
+
+from xonar_prefect.core.ledger import SlotState
+from xonar_prefect.core.models import Training
+from xonar_prefect.core.policies import Policy, policy_named
+from xonar_prefect.devices import Accelerators, discover
+from xonar_prefect.errors import WorkPoolError, XonarError
+from xonar_prefect.settings import XonarSettings, load_settings
+from xonar_prefect.store import Store
+from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.configuration import (
+    XonarJobConfiguration,
+    XonarVariables,
+    XonarWorkerResult,
+)
+from xonar_prefect.worker.dispatch import Dispatch, utc_now
+from xonar_prefect.worker.exits import ExitWatch
+from xonar_prefect.worker.explaining import Explanations
+from xonar_prefect.worker.held_runs import HeldRuns
+from xonar_prefect.worker.learning import Learning
+from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.recovery import Recovery
+from xonar_prefect.worker.slots import Slot, Slots
+from xonar_prefect.worker.supervision import Supervision
+
+WORKER_TYPE = "xonar"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What a set-up worker consists of."""
+
+    accelerators: Accelerators
+    store: Store
+    locks: Locks
+    slots: Slots
+    claims: Claims
+    held_runs: HeldRuns
+    dispatch: Dispatch
+    learning: Learning
+    supervision: Supervision
+    recovery: Recovery
+    exits: ExitWatch
+
+
+class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerResult]):
+    """Holds a pool's trainings and releases them as memory-feasible, complementary pairs."""
+
+    type = WORKER_TYPE
+    job_configuration = XonarJobConfiguration
+    job_configuration_variables = XonarVariables
+
+    _description = (
+        "Let deep-learning trainings share this host's GPUs: pending runs are held and released as "
+        "memory-feasible, complementary pairs."
+    )
+    _display_name = "Xonar"
+
+    def __init__(
+        self,
+        work_pool_name: str,
+        *args: Any,
+        name: str | None = None,
+        limit: int | None = None,
+        settings: XonarSettings | None = None,
+        observe_only: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Make a worker; nothing is touched before it is started.
+
+        Args:
+            work_pool_name: The pool whose runs it takes.
+            *args: As for `prefect.workers.base.BaseWorker`.
+            name: Its name; stable by default (`xonar-HOSTNAME`), so that after a restart it finds
+                the trainings that it started.
+            limit: Trainings that it runs at once; held ones do not count.
+            settings: Its settings; from the environment by default.
+            observe_only: Decide and explain, but let no trainings share a device.
+            **kwargs: As for `prefect.workers.base.BaseWorker`.
+        """
+        # The base class would count a training only while its own task runs, not an adopted one;
+        # the limit is a rule of the decision instead.
+        super().__init__(
+            work_pool_name, *args, name=name or f"xonar-{socket.gethostname()}", **kwargs
+        )
+        self._training_limit = limit
+        self._settings = settings
+        self._observe_only = observe_only
+        self._built: _Parts | None = None
+        self._wake = anyio.Event()
+        self._turn = anyio.Lock()
+        self._ready = False
+        self._force = True
+        self._queue_read_at_s = 0.0
+        self._serving: anyio.CancelScope | None = None
+
+    async def setup(self) -> None:
+        """Take the locks, open the store and the devices, and begin to serve.
+
+        Raises:
+            SystemExit: Something is wrong that the user must mend; it is said in one sentence.
+        """
+        try:
+            settings = self._settings or load_settings()
+            policy = policy_named(settings.policy)
+            await super().setup()
+            self._check_pool_type()
+            self._built = await anyio.to_thread.run_sync(self._build, settings, policy)
+        except XonarError as error:
+            # Prefect's command line would print a traceback for a mistake in the settings.
+            self._logger.error("%s", error)
+            raise SystemExit(1) from error
+        if self._runs_task_group is None:
+            raise RuntimeError("The base class did not set the worker up.")
+        self._serving = anyio.CancelScope()
+        self._runs_task_group.start_soon(self._serve, settings.watch_seconds)
+
+    async def teardown(self, *exc_info: Any) -> None:
+        """Stop serving; trainings live on and are adopted by the next worker of this name."""
+        if self._built is not None and all(part is None for part in exc_info):
+            for slot in self._built.slots:  # a worker that ran once stays until they have ended
+                await slot.freed.wait()
+        if self._serving is not None:
+            self._serving.cancel()
+        try:
+            await super().teardown(*exc_info)
+        finally:
+            if self._built is not None:
+                left = len(self._built.slots)
+                if left:
+                    _logger.info(
+                        "%d trainings run on; start this worker again to adopt them.", left
+                    )
+                self._built.exits.close()
+                self._built.store.close()
+                self._built.accelerators.close()
+                self._built.locks.close()
+
+    async def get_and_submit_flow_runs(self) -> list[FlowRun]:
+        """Look at everything once and decide; the base class calls this at every poll."""
+        self._last_polled_time = prefect.types._datetime.now("UTC")
+        self._force = True
+        return await self._take_turn()
+
+    async def run(
+        self,
+        flow_run: FlowRun,
+        configuration: XonarJobConfiguration,
+        task_status: anyio.abc.TaskStatus[Any] | None = None,
+    ) -> XonarWorkerResult:
+        """Launch a released training and wait until its slot is free again."""
+        slot, process = await self._parts.dispatch.launch(flow_run, configuration)
+        self._parts.exits.watch(process.pid)
+        identifier = f"{socket.gethostname()}:{process.pid}"
+        if task_status is not None:
+            task_status.started(identifier)
+        await slot.freed.wait()
+        return XonarWorkerResult(identifier=identifier, status_code=0)
+
+    async def kill_infrastructure(
+        self,
+        infrastructure_pid: str,
+        configuration: XonarJobConfiguration,  # noqa: ARG002 - the base class's signature
+        grace_seconds: int = 30,
+    ) -> None:
+        """End a training's whole process tree.
+
+        Raises:
+            InfrastructureNotFound: It does not run here.
+        """
+        host, _, pid = infrastructure_pid.rpartition(":")
+        for slot in self._parts.slots:
+            if host == socket.gethostname() and str(slot.entry.launcher_pid) == pid:
+                self._parts.supervision.request_stop(slot, "Cancelled.")
+                with anyio.move_on_after(grace_seconds):
+                    await slot.freed.wait()
+                return
+        raise InfrastructureNotFound(
+            f"No training of this worker has process {infrastructure_pid}."
+        )
+
+    @property
+    def _parts(self) -> _Parts:
+        if self._built is None:
+            raise RuntimeError("The worker is not set up; use it as an async context manager.")
+        return self._built
+
+    def _check_pool_type(self) -> None:
+        pool = self._work_pool
+        if pool is not None and pool.type != WORKER_TYPE:
+            raise WorkPoolError(
+                f"Work pool {pool.name!r} is of type {pool.type!r}; make one of type 'xonar' with "
+                "`xonar pool create NAME` and start the worker there."
+            )
+
+    def _build(self, settings: XonarSettings, policy: Policy) -> _Parts:
+        """Build and wire everything: the only place that does."""
+        locks = Locks()
+        locks.take_name(self._work_pool_name, self.name)
+        accelerators = discover(
+            settings.devices,
+            visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            cpu_cores=settings.cpu_devices,
+        )
+        devices = locks.take_devices(
+            [reading.id for reading in accelerators.read({})], owner=self.name
+        )
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store = Store.open(settings.effective_store_url)
+        slots = Slots(store, self.name, utc_now)
+        claims = Claims(self.client, self.name)
+        held_runs = HeldRuns(self.client, store, self._work_pool_name, frozenset(self._work_queues))
+        learning = Learning(self.client, store, utc_now)
+        dispatch = Dispatch(
+            policy=policy,
+            accelerators=accelerators,
+            own_devices=devices,
+            store=store,
+            slots=slots,
+            held_runs=held_runs,
+            explanations=Explanations(
+                self.client,
+                claims,
+                visible_held=settings.visible_held,
+                mark_after_seconds=settings.mark_after_seconds,
+                clock=utc_now,
+            ),
+            submit=self._submit_released,
+            limits=replace(settings.limits(), observe_only=self._observe_only),
+            training_limit=self._training_limit,
+            runs_without_device=settings.max_runs_without_device,
+            runs_directory=settings.home / "runs",
+            clock=utc_now,
+        )
+        return _Parts(
+            accelerators=accelerators,
+            store=store,
+            locks=locks,
+            slots=slots,
+            claims=claims,
+            held_runs=held_runs,
+            dispatch=dispatch,
+            learning=learning,
+            supervision=Supervision(
+                self.client,
+                slots,
+                learning,
+                clock=utc_now,
+                stop_grace_seconds=settings.stop_grace_seconds,
+                on_profile=self._on_profile,
+            ),
+            recovery=Recovery(
+                self.client,
+                claims,
+                slots,
+                store,
+                worker=self.name,
+                pool=self._work_pool_name,
+                training_of=self._training_of,
+            ),
+            exits=ExitWatch(self._wake_up),
+        )
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    async def _serve(self, watch_seconds: float) -> None:
+        """Take turns until cancelled: at every exit, and regularly."""
+        with self._serving or anyio.CancelScope():
+            while True:
+                with anyio.move_on_after(watch_seconds):
+                    await self._wake.wait()
+                self._wake = anyio.Event()
+                await self._take_turn()
+
+    async def _take_turn(self) -> list[FlowRun]:
+        """Look at the slots and decide when there is reason to; never raise.
+
+        An exception here would end the worker, and with it everybody's queue.
+        """
+        async with self._turn:
+            try:
+                return await self._look_and_decide()
+            except httpx.HTTPError as error:
+                _logger.warning("The Prefect server did not answer (%s); trying again.", error)
+            except Exception:
+                _logger.exception("A turn of the worker failed; trying again.")
+            return []
+
+    async def _look_and_decide(self) -> list[FlowRun]:
+        parts = self._parts
+        if not self._ready:
+            if not self._has_successfully_synced:
+                return []
+            await parts.learning.rebuild()
+            await parts.recovery.run()
+            for slot in parts.slots:
+                if slot.entry.launcher_pid is not None:
+                    parts.exits.watch(slot.entry.launcher_pid)
+            self._ready = True
+        changed = await parts.supervision.look(parts.dispatch.read_devices)
+        settings_poll = (self._settings or load_settings()).poll_seconds
+        due = self._force or utc_now() - self._queue_read_at_s >= settings_poll
+        if not (changed or due):
+            return []
+        self._force = False
+        if due:
+            await parts.claims.settle()
+            self._queue_read_at_s = utc_now()
+        return await parts.dispatch.decide(fresh=due)
+
+    async def _submit_released(self, flow_runs: Sequence[FlowRun]) -> None:
+        """Hand released runs to the base class, which claims, configures and runs them."""
+        entries = [
+            WorkerFlowRunResponse(
+                work_pool_id=self.work_pool.id,
+                work_queue_id=flow_run.work_queue_id or self.work_pool.id,
+                flow_run=flow_run,
+            )
+            for flow_run in flow_runs
+        ]
+        await self._submit_scheduled_flow_runs(entries)
+
+    async def _submit_run(self, flow_run: FlowRun) -> None:
+        """Submit one run; whatever goes wrong before its launch frees its reservation."""
+        try:
+            await super()._submit_run(flow_run)
+        finally:
+            slot = self._parts.slots.get(str(flow_run.id))
+            if slot is not None and slot.entry.state is SlotState.RESERVED:
+                await self._parts.slots.free(slot)
+                self._parts.dispatch.queue_is_stale()
+                self._wake_up()
+
+    async def _propose_pending_state(self, flow_run: FlowRun) -> bool:
+        """Claim a run, verified, where the base class would only propose Pending."""
+        try:
+            return await self._parts.claims.claim(flow_run)
+        except httpx.HTTPError as error:
+            _logger.warning("Run %s could not be claimed: %s", flow_run.id, error)
+            return False
+
+    async def _training_of(self, flow_run: FlowRun) -> Training:
+        deployment = await self._parts.held_runs.deployment_of(flow_run)
+        return await self._parts.held_runs.training(
+            flow_run, deployment, self.work_pool.base_job_template, {}
+        )
+
+    async def _on_profile(self, slot: Slot) -> None:
+        """Let a profile that a training has just published count at once."""
+        try:
+            flow_run = await self.client.read_flow_run(slot.entry.run_id)  # type: ignore[arg-type]
+        except ObjectNotFound:
+            return
+        await self._parts.dispatch.renew_profiles(slot, flow_run)
