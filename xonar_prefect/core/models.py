@@ -45,6 +45,7 @@ class ReasonCode(str, Enum):
     # refused
     NEVER_FITS = "NEVER_FITS"
     TOO_FEW_DEVICES = "TOO_FEW_DEVICES"
+    WRONG_JOB_VARIABLE = "WRONG_JOB_VARIABLE"
 
 
 def _check_fraction(name: str, value: float | None) -> None:
@@ -215,7 +216,7 @@ class Device:
         id: UUID of a GPU or MIG slice; `cpu-N` for a processor core.
         index: Position for display and for breaking ties.
         model: Device model, the key of profiles.
-        memory_mib: Total memory.
+        memory_mib: Total memory; 0 only for an unavailable device that never could be read.
         reserved_mib: Kept by the driver, never usable.
         used_mib: In use by anybody at the moment, without `reserved_mib`.
         residents: Our trainings on it.
@@ -232,9 +233,24 @@ class Device:
     unavailable: str | None = None
 
     def __post_init__(self) -> None:
-        _check_positive("memory_mib", self.memory_mib)
+        if self.unavailable is None:
+            _check_positive("memory_mib", self.memory_mib)
+        _check_not_negative("memory_mib", self.memory_mib)
         _check_not_negative("reserved_mib", self.reserved_mib)
         _check_not_negative("used_mib", self.used_mib)
+
+    @property
+    def label(self) -> str:
+        """Its name for people.
+
+        >>> Device(id="GPU-5f3c", index=1, model="V100", memory_mib=32768).label
+        'GPU 1'
+        >>> Device(id="cpu-3", index=0, model="Xeon", memory_mib=4096).label
+        'CPU core 3'
+        """
+        if self.id.startswith("cpu-"):
+            return f"CPU core {self.id.removeprefix('cpu-')}"
+        return f"GPU {self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +328,8 @@ class Snapshot:
         devices: The devices with their residents.
         observations: Measured co-runs, from which the interference model corrects its prior.
         limits: The rules to keep.
+        profiles: Profiles of kinds that occur in the observations but neither wait nor run now;
+            with them, what was observed of the absent teaches the device model's sharing cost.
     """
 
     now_s: float
@@ -319,6 +337,7 @@ class Snapshot:
     devices: tuple[Device, ...]
     observations: tuple[Observation, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    profiles: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

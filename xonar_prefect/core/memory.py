@@ -1,0 +1,164 @@
+"""What fits where, in whole MiB, with the arithmetic as text.
+
+    foreign   = max(0, used - what our residents were seen to use)
+    available = total - reserved - headroom - foreign - sum over residents of max(request, used)
+
+A resident whose use cannot be attributed counts twice while it starts: once in `foreign`, once
+with its request. That errs on the safe side: unknown is never zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from xonar_prefect.core.models import Device, Limits, Resident, Training
+
+LEAST_SHARE_FOR_UNKNOWN = 0.25
+"""Share of a device that must be available to a training of unknown peak. Without it, a device
+filled by somebody else's processes would look empty and draw one unprofiled training after the
+other into running out of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a training must be given on one device.
+
+    Attributes:
+        mib: Memory to reserve; None for the whole of an empty device.
+        possible: False when not even the empty device could offer it.
+        known: False when neither a declared request nor a measured peak is there.
+    """
+
+    mib: int | None
+    possible: bool = True
+    known: bool = True
+
+
+def peak_with_margin_mib(peak_mib: int, limits: Limits) -> int:
+    """Return a measured peak plus its margin.
+
+    >>> peak_with_margin_mib(1005, Limits(margin_ratio=0.1, margin_mib=64))
+    1106
+    >>> peak_with_margin_mib(100, Limits(margin_ratio=0.1, margin_mib=64))
+    164
+    """
+    return peak_mib + max(math.ceil(limits.margin_ratio * peak_mib), limits.margin_mib)
+
+
+def request_mib(training: Training, device_model: str, limits: Limits) -> int | None:
+    """Return the memory to reserve for a training on each device of this model.
+
+    The larger of the declared request and the measured peak with its margin: the owner may know
+    of growth that the profile has not seen, but a declaration below what was measured would only
+    end the training, since the request is also what its allocator is capped to.
+
+    Returns:
+        None when it was neither declared nor measured: then it needs the whole of an empty
+        device.
+    """
+    profile = training.profile_on(device_model)
+    peak = None if profile is None else profile.peak_memory_mib
+    measured = None if peak is None else peak_with_margin_mib(peak, limits)
+    known = [mib for mib in (training.memory_request_mib, measured) if mib is not None]
+    return max(known, default=None)
+
+
+def need_on(training: Training, device: Device, limits: Limits) -> Need:
+    """Return what the training must be given on this device.
+
+    Where only the margin or the headroom stands between a measured peak and the device, the
+    training is given the whole device instead of being refused: it has run there before, and
+    frameworks that take all the memory they find (TensorFlow by default) always measure so.
+    """
+    request = request_mib(training, device.model, limits)
+    if request is None:
+        return Need(None, known=False)
+    if request <= capacity_mib(device, limits):
+        return Need(request)
+    profile = training.profile_on(device.model)
+    peak = None if profile is None else profile.peak_memory_mib
+    declared_fits = (training.memory_request_mib or 0) <= capacity_mib(device, limits)
+    if declared_fits and peak is not None and peak <= device.memory_mib - device.reserved_mib:
+        return Need(None)
+    return Need(request, possible=False)
+
+
+def capacity_mib(device: Device, limits: Limits) -> int:
+    """Return what the device could offer if nobody were on it."""
+    return max(0, device.memory_mib - device.reserved_mib - limits.headroom_mib)
+
+
+def foreign_mib(device: Device) -> int:
+    """Return what is in use on the device by anybody but our residents."""
+    return max(0, device.used_mib - sum(resident.used_mib for resident in device.residents))
+
+
+def available_mib(device: Device, limits: Limits) -> int:
+    """Return what may still be reserved on the device; 0 beside a resident that has all of it."""
+    available = capacity_mib(device, limits) - foreign_mib(device)
+    for resident in device.residents:
+        if resident.request_mib is None:
+            return 0
+        available -= max(resident.request_mib, resident.used_mib)
+    return max(0, available)
+
+
+def fits(need: Need, device: Device, available: int, limits: Limits) -> bool:
+    """Tell whether the need can be met now, `available` being what the device can still give."""
+    if not need.possible:
+        return False
+    if need.mib is not None:
+        return need.mib <= available
+    least = LEAST_SHARE_FOR_UNKNOWN * capacity_mib(device, limits)
+    return not device.residents and available > 0 and available >= least
+
+
+def _share_of(resident: Resident) -> str:
+    name = resident.training.name
+    if resident.request_mib is None:
+        return f"all of it reserved for '{name}'"
+    if resident.used_mib > resident.request_mib:
+        return f"{resident.used_mib} used by '{name}'"
+    return f"{resident.request_mib} reserved for '{name}'"
+
+
+def account(device: Device, limits: Limits) -> str:
+    """Return where the device's memory is, as a clause.
+
+    >>> gpu = Device(id="GPU-1", index=1, model="L40", memory_mib=49152, used_mib=8192)
+    >>> account(gpu, Limits(headroom_mib=1024))
+    'GPU 1 has 39936 MiB available of 49152 MiB (8192 in use by others, headroom 1024)'
+    """
+    parts = []
+    if foreign_mib(device):
+        parts.append(f"{foreign_mib(device)} in use by others")
+    parts += [_share_of(resident) for resident in device.residents]
+    if device.reserved_mib:
+        parts.append(f"{device.reserved_mib} kept by the driver")
+    if limits.headroom_mib:
+        parts.append(f"headroom {limits.headroom_mib}")
+    where = f" ({', '.join(parts)})" if parts else ""
+    return (
+        f"{device.label} has {available_mib(device, limits)} MiB available "
+        f"of {device.memory_mib} MiB{where}"
+    )
+
+
+def shortage(need: Need, device: Device, limits: Limits, who: str) -> str:
+    """Return why the need of `who` cannot be met on the device now, as a sentence."""
+    if not need.possible:
+        return (
+            f"{device.label} offers {capacity_mib(device, limits)} MiB at most, "
+            f"even when it is empty, but {who} needs {need.mib} MiB."
+        )
+    have = account(device, limits)
+    if need.mib is not None:
+        return f"{have}, but {who} needs {need.mib} MiB."
+    if need.known:
+        return f"{have}, but {who} needs all that an empty device has."
+    return (
+        f"{have}, but the memory peak of {who} is unknown, and then it needs an empty device with "
+        f"{math.ceil(LEAST_SHARE_FOR_UNKNOWN * capacity_mib(device, limits))} MiB available; "
+        "a declared memory request lets it start beside others."
+    )

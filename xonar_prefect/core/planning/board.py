@@ -1,0 +1,222 @@
+"""The planning board: a snapshot on which trainings are placed one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from xonar_prefect.core.interference import InterferenceModel, Load
+from xonar_prefect.core.models import (
+    Alternative,
+    ReasonCode,
+    Refuse,
+    Release,
+    Resident,
+    Snapshot,
+    Training,
+)
+from xonar_prefect.core.planning.admission import Admission
+from xonar_prefect.core.planning.kinds import HeldQueue, Kind, Position
+from xonar_prefect.core.planning.places import Option, Place
+
+
+class Board:
+    """What is decided so far, and what may still be.
+
+    Every option that it offers keeps all rules, so a policy cannot break one. The order of held
+    trainings and devices in the snapshot does not matter.
+
+    Attributes:
+        snapshot: What the plan is made for.
+        slots: Trainings that a device may take.
+        places: The devices, by index.
+        queue: Held trainings that need devices and are not released or refused yet.
+        admission: What the limits still admit.
+        releases: Releases so far, by run id.
+        refusals: Refusals so far, by run id.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, slots: int) -> None:
+        self.snapshot = snapshot
+        self.slots = slots
+        self.places = tuple(
+            Place(device, snapshot.limits)
+            for device in sorted(snapshot.devices, key=lambda device: (device.index, device.id))
+        )
+        self.held = sorted(snapshot.held, key=lambda training: training.queue_position)
+        self.queue = HeldQueue(training for training in self.held if training.gpus > 0)
+        self.admission = Admission(snapshot.limits)
+        self.releases: dict[str, Release] = {}
+        self.refusals: dict[str, Refuse] = {}
+        self._place_by_id = {place.device.id: place for place in self.places}
+        self._places_by_model: dict[str, list[Place]] = defaultdict(list)
+        for place in self.places:
+            self._places_by_model[place.device.model].append(place)
+        self._without_device = [training for training in self.held if training.gpus == 0][::-1]
+        self._passed_over: dict[int, tuple[Position, str]] = {}
+
+    @cached_property
+    def interference(self) -> InterferenceModel:
+        """The interference model; built when somebody first asks."""
+        return InterferenceModel.of(self.snapshot)
+
+    @property
+    def places_by_model(self) -> dict[str, list[Place]]:
+        """The places of each device model."""
+        return self._places_by_model
+
+    def open_places(self) -> list[Place]:
+        """Return the places with a free slot, the emptiest first, then by index."""
+        places = [
+            place
+            for place in self.places
+            if place.device.unavailable is None and len(place.residents) < self.slots
+        ]
+        return sorted(places, key=lambda place: len(place.residents))
+
+    def options(self, place: Place) -> Iterator[Option]:
+        """Yield what could be released to a place now, one option per kind, in queue order."""
+        for kind, training in self.queue:
+            option = self.option(kind, training, place)
+            if option is not None:
+                yield option
+
+    def option(self, kind: Kind, training: Training, place: Place) -> Option | None:
+        """Return the release of a training to a place (for a gang: and others), if it may be."""
+        if self.admission.obstacle(training) is not None:
+            return None
+        if place.obstacle(kind, training, self.slots) is not None:
+            return None
+        places = [place] if training.gpus == 1 else self._gang_with(kind, training, place)
+        if places is None:
+            return None
+        needs = [each.need_of(kind).mib for each in places]
+        known = [mib for mib in needs if mib is not None]
+        request = max(known) if len(known) == len(needs) else None
+        ordered = tuple(sorted(places, key=lambda each: each.device.id))
+        return Option(kind, training, ordered, request)
+
+    def _gang_with(self, kind: Kind, training: Training, place: Place) -> list[Place] | None:
+        """Return the devices a gang could take together with this one: all or none."""
+        if place.residents:
+            return self._gang_beside(kind, training, place)
+        peers = [place]
+        for peer in self._places_by_model[place.device.model]:
+            if len(peers) == training.gpus:
+                break
+            if peer is place or peer.residents:
+                continue
+            if peer.obstacle(kind, training, self.slots) is None:
+                peers.append(peer)
+        return peers if len(peers) == training.gpus else None
+
+    def _gang_beside(self, kind: Kind, training: Training, place: Place) -> list[Place] | None:
+        """Return the devices of the residents, if all of them hold the identical set."""
+        there = {resident.training.run_id for resident in place.residents}
+        devices = set(place.residents[0].devices)
+        if any(set(resident.devices) != devices for resident in place.residents):
+            return None
+        places = [self._place_by_id.get(device) for device in sorted(devices)]
+        joined: list[Place] = []
+        for peer in places:
+            if peer is None or {r.training.run_id for r in peer.residents} != there:
+                return None
+            if peer.obstacle(kind, training, self.slots) is not None:
+                return None
+            joined.append(peer)
+        return joined if len(joined) == training.gpus else None
+
+    def slowdown(self, option: Option) -> float | None:
+        """Predict the slowdown of the option's training beside its partners; None if unknown."""
+        model = option.device_model
+        partners = [Load.of(partner, model) for partner in option.partners]
+        return self.interference.predict(Load.of(option.training, model), partners, model)
+
+    def release(
+        self,
+        option: Option,
+        code: ReasonCode,
+        reason: str,
+        alternatives: tuple[Alternative, ...] = (),
+    ) -> bool:
+        """Release an option's training.
+
+        Runs that need no device and stand before it in the queue are released first: they compete
+        for the same limits.
+
+        Returns:
+            False when those have used up the limits; then nothing was released for the option.
+        """
+        training = option.training
+        self.release_without_device(before=training.queue_position)
+        if self.admission.obstacle(training) is not None:
+            return False
+        devices = tuple(place.device.id for place in option.places)
+        self._record(
+            Release(
+                training=training,
+                devices=devices,
+                code=code,
+                reason=reason,
+                request_mib=option.request_mib,
+                partners=tuple(partner.run_id for partner in option.partners),
+                predicted_slowdown=self.slowdown(option) if option.partners else None,
+                alternatives=alternatives,
+            )
+        )
+        self.queue.take(option.kind)
+        resident = Resident(
+            training=training,
+            devices=devices,
+            request_mib=option.request_mib,
+            started_at_s=self.snapshot.now_s,
+        )
+        for place in option.places:
+            place.put(resident)
+        return True
+
+    def release_without_device(self, before: Position | None = None) -> None:
+        """Release the runs that need no device, as far as the limits admit them.
+
+        Args:
+            before: Only those that stand before this position in the queue.
+        """
+        waiting = self._without_device
+        while waiting and (before is None or waiting[-1].queue_position < before):
+            training = waiting.pop()
+            if self.admission.obstacle(training) is None:
+                self._record(
+                    Release(
+                        training=training,
+                        devices=(),
+                        code=ReasonCode.NEEDS_NO_DEVICE,
+                        reason="Released at once: it needs no device.",
+                    )
+                )
+
+    def _record(self, release: Release) -> None:
+        self.releases[release.training.run_id] = release
+        self.admission.use(release.training)
+
+    def refuse(self, kind: Kind, code: ReasonCode, reason: str) -> None:
+        """Refuse all trainings of a kind."""
+        while kind.front is not None:
+            training = kind.front
+            self.refusals[training.run_id] = Refuse(training=training, code=code, reason=reason)
+            self.queue.take(kind)
+
+    def was_passed_over(self, kind: Kind) -> bool:
+        """Tell whether a training of this kind has lost a place to a later one already."""
+        return id(kind) in self._passed_over
+
+    def pass_over(self, kind: Kind, chosen: Training, reason: str) -> None:
+        """Note that a later training was chosen for a place that this kind could have had."""
+        self._passed_over.setdefault(id(kind), (chosen.queue_position, reason))
+
+    def why_passed_over(self, training: Training) -> str | None:
+        """Return why a later training was chosen for a place that this one could have had."""
+        position, reason = self._passed_over.get(
+            id(self.queue.kind_of(training)), (training.queue_position, "")
+        )
+        return reason if training.queue_position < position else None

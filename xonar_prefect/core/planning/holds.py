@@ -1,0 +1,137 @@
+"""Why a training is still held, once a plan is made."""
+
+from __future__ import annotations
+
+from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Training
+from xonar_prefect.core.planning import words
+from xonar_prefect.core.planning.board import Board
+from xonar_prefect.core.planning.kinds import Kind
+from xonar_prefect.core.planning.places import Place
+
+# The nearer an obstacle is to a release, the more its removal is worth knowing of.
+_NEAREST_FIRST = {
+    code: rank
+    for rank, code in enumerate(
+        (
+            ReasonCode.OLDER_TRAINING_WAITS,
+            ReasonCode.INSUFFICIENT_MEMORY,
+            ReasonCode.PARTNER_UNPROFILED,
+            ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE,
+            ReasonCode.EXCLUSIVE,
+            ReasonCode.GANG_INCOMPLETE,
+            ReasonCode.NO_FREE_SLOT,
+            ReasonCode.NO_DEVICE,
+        )
+    )
+}
+_THIS = "this training"
+
+
+class HoldExplainer:
+    """Explains the holds of one board, each kind once."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._limits = board.snapshot.limits
+        self._by_kind: dict[tuple[int, bool], tuple[ReasonCode, str, tuple[Alternative, ...]]] = {}
+        self._reserved = [place for place in board.places if place.reserved_for is not None]
+
+    def decisions(self) -> dict[str, Decision]:
+        """Return exactly one decision per held training, by run id, in queue order."""
+        board = self._board
+        return {
+            training.run_id: board.releases.get(training.run_id)
+            or board.refusals.get(training.run_id)
+            or self.hold(training)
+            for training in board.held
+        }
+
+    def hold(self, training: Training) -> Hold:
+        """Return why the training is held."""
+        limit = self._board.admission.obstacle(training)
+        if limit is not None:
+            reason = self._board.admission.sentence(limit, training)
+            return Hold(training=training, code=limit, reason=reason)
+        if not self._board.places:
+            reason = "This worker has no device."
+            return Hold(training=training, code=ReasonCode.NO_DEVICE, reason=reason)
+        kind = self._board.queue.kind_of(training)
+        code, reason, alternatives = self._obstacles(kind, training)
+        passed_over = self._board.why_passed_over(training)
+        if passed_over is not None:
+            code, reason = ReasonCode.BETTER_PARTNER_CHOSEN, passed_over
+        if any(place.reserved_for is training for place in self._reserved):
+            reason = self._with_reservation(reason)
+        return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+
+    def _with_reservation(self, reason: str) -> str:
+        verb = "is" if len(self._reserved) == 1 else "are"
+        return (
+            f"{reason.removesuffix('.')}; {words.where(self._reserved)} {verb} reserved for it, as "
+            f"it has waited longer than {self._limits.max_wait_seconds:g} s."
+        )
+
+    def _obstacles(
+        self, kind: Kind, training: Training
+    ) -> tuple[ReasonCode, str, tuple[Alternative, ...]]:
+        kept = any(place.is_kept_from(training) for place in self._reserved)
+        explained = self._by_kind.get((id(kind), kept))
+        if explained is None:
+            explained = self._explain(kind, training)
+            self._by_kind[id(kind), kept] = explained
+        return explained
+
+    def _explain(
+        self, kind: Kind, training: Training
+    ) -> tuple[ReasonCode, str, tuple[Alternative, ...]]:
+        board = self._board
+        found = [
+            (
+                # None: the place is free, but others of a gang's are not
+                place.obstacle(kind, training, board.slots) or ReasonCode.GANG_INCOMPLETE,
+                place,
+            )
+            for place in board.places
+        ]
+        found.sort(key=lambda entry: _NEAREST_FIRST[entry[0]])
+        sentences = [
+            (code, place, self._sentence(code, kind, place))
+            for code, place in found[: words.MOST_ALTERNATIVES + 1]
+        ]
+        (code, _, reason), *others = sentences
+        if training.gpus > 1 and code not in (
+            ReasonCode.OLDER_TRAINING_WAITS,
+            ReasonCode.NO_DEVICE,
+        ):
+            code, reason = ReasonCode.GANG_INCOMPLETE, self._gang(kind, training)
+            others = sentences[: words.MOST_ALTERNATIVES]
+        alternatives = tuple(
+            Alternative(candidate=_THIS, device=place.device.id, code=why, reason=sentence)
+            for why, place, sentence in others
+        )
+        return code, reason, alternatives
+
+    def _sentence(self, code: ReasonCode, kind: Kind, place: Place) -> str:
+        return words.obstacle(
+            code, kind, place, slots=self._board.slots, limits=self._limits, who=_THIS
+        )
+
+    def _gang(self, kind: Kind, training: Training) -> str:
+        ready = {
+            model: sum(
+                not place.residents and place.obstacle(kind, training, self._board.slots) is None
+                for place in places
+            )
+            for model, places in self._board.places_by_model.items()
+        }
+        model, most = max(ready.items(), key=lambda entry: (entry[1], entry[0]))
+        total = len(self._board.places_by_model[model])
+        return (
+            f"This training needs {training.gpus} empty devices of one model at once, but only "
+            f"{most} of {total} of model {model} are empty with room for it."
+        )
+
+
+def decisions_of(board: Board) -> dict[str, Decision]:
+    """Return exactly one decision per held training, by run id, in queue order."""
+    return HoldExplainer(board).decisions()

@@ -1,0 +1,66 @@
+"""Trainings that no device of this worker can ever take: refused instead of held for ever."""
+
+from __future__ import annotations
+
+from xonar_prefect.core import memory
+from xonar_prefect.core.models import ReasonCode, Training
+from xonar_prefect.core.planning.board import Board
+from xonar_prefect.core.planning.kinds import Kind
+from xonar_prefect.core.planning.places import Place
+
+
+def refuse_impossible(board: Board) -> None:
+    """Refuse what could not start even if all devices were empty and available.
+
+    Nothing is refused while there is no device at all: they may only be gone for a moment.
+    """
+    if not board.places:
+        return
+    most = max(len(places) for places in board.places_by_model.values())
+    for kind, training in tuple(board.queue):
+        if training.gpus > most:
+            board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
+            continue
+        possible = [
+            sum(place.need_of(kind).possible for place in places)
+            for places in board.places_by_model.values()
+        ]
+        if max(possible) < training.gpus:
+            board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
+
+
+def _too_few(board: Board, training: Training, most: int) -> str:
+    total = len(board.places)
+    have = f"{total} device{'s' * (total > 1)}"
+    if most < total:
+        have += f", {most} of one model at most"
+    return (
+        f"This training needs {training.gpus} devices of one model at once, but this worker has "
+        f"{have}; ask for fewer, or submit it to a pool with more."
+    )
+
+
+def _never_fits(board: Board, kind: Kind, training: Training) -> str:
+    limits = board.snapshot.limits
+
+    def offer(place: Place) -> tuple[int, int]:
+        return (memory.capacity_mib(place.device, limits), -place.device.index)
+
+    largest = max(board.places, key=offer)
+    need = largest.need_of(kind)
+    if need.possible:  # a gang: too few devices are as large as this one
+        largest = max((p for p in board.places if not p.need_of(kind).possible), key=offer)
+        need = largest.need_of(kind)
+    device = largest.device
+    parts = [f"{device.memory_mib} in all"]
+    if device.reserved_mib:
+        parts.append(f"{device.reserved_mib} kept by the driver")
+    if limits.headroom_mib:
+        parts.append(f"headroom {limits.headroom_mib}")
+    which = f"{largest.label}, the largest," if training.gpus == 1 else largest.label
+    return (
+        f"This training needs {need.mib} MiB on {'a' if training.gpus == 1 else 'each'} device, "
+        f"but {which} offers {memory.capacity_mib(device, limits)} MiB even when it is empty "
+        f"({', '.join(parts)}); lower its memory request, or submit it to a pool with larger "
+        "devices."
+    )

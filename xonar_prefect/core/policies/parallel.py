@@ -1,0 +1,19 @@
+"""First-come-first-served pairs that fit in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xonar_prefect.core.models import Decision, Snapshot
+from xonar_prefect.core.planning import first_in_queue, plan
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """For every free slot the first training in the queue that fits, whoever is there."""
+
+    name: str = "parallel"
+
+    def decide(self, snapshot: Snapshot) -> tuple[Decision, ...]:
+        """Return exactly one decision per held training, in queue order."""
+        return plan(snapshot, first_in_queue)
