@@ -15,10 +15,11 @@ class DeviceReading:
         id: UUID of a GPU or MIG slice; `cpu-N` for a processor core.
         index: Position for display.
         model: Device model.
-        memory_mib: Total memory.
+        memory_mib: Total memory; 0 only for an unavailable device that never could be read.
         reserved_mib: Kept by the driver, never usable.
-        used_mib: In use by anybody, without `reserved_mib`. Where it cannot be read the device
-            is unavailable: unknown is never zero.
+        used_mib: In use by anybody, without `reserved_mib`; at least the sum of `used_by_pid`.
+            Where it cannot be read the device is unavailable and shows what was last read:
+            unknown is never zero.
         used_by_pid: What is attributed to single processes; a process that is absent here has
             unknown usage.
         unavailable: Why nothing may be released to it, if so.
@@ -45,8 +46,11 @@ class Accelerators(Protocol):
     def read(self, processes: Mapping[str, Sequence[int]]) -> tuple[DeviceReading, ...]:
         """Read every device, ordered by index; one that is broken does not hide the others.
 
+        One reader at a time: this is not made for several threads.
+
         Args:
-            processes: Process ids of our trainings, by the id of the device they were put on.
+            processes: Process ids of our trainings (of their whole trees), by the id of the
+                device they were put on.
 
         Raises:
             DeviceError: The source as a whole cannot be read (driver gone or mismatched).
@@ -59,14 +63,22 @@ class Accelerators(Protocol):
         """Return the environment variables that confine a process to these devices.
 
         They must be set before the interpreter starts. `memory_limit_mib` is the cap of its
-        allocator on each device, None for no cap.
+        allocator on each device, None for no cap. No devices gives the environment of a run
+        that uses none.
+
+        Raises:
+            UnknownDeviceError: An id is none of ours.
         """
         ...
 
     def processors(self, device_ids: Sequence[str]) -> tuple[int, ...] | None:
-        """Return the processor cores a training on these devices is pinned to; None for any."""
+        """Return the processor cores a training on these devices is pinned to; None for any.
+
+        Raises:
+            UnknownDeviceError: An id is none of ours.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Let go of the driver; harmless when repeated, and a later `read` takes it up again."""
         ...

@@ -1,0 +1,48 @@
+"""Process ids of the host, as NVML gives them, and the ids of the same processes here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def ids_here(host_ids: Iterable[int], proc: Path) -> dict[int, int]:
+    """Return the ids in this process's own namespace by host id, where they can be known.
+
+    On the host, and in a container whose `/proc` shows only the container, nothing can or need
+    be mapped and every id is itself. Where `/proc` is that of an outer namespace, it names each
+    process once per level (NSpid); a process that is not in our namespace is left out then, since
+    its host id might be the id of another process here.
+
+    Processes that end or are hidden in between are no error.
+    """
+    level = len(_ids_by_level(proc / "self")) - 1
+    if level <= 0:
+        return {host_id: host_id for host_id in host_ids}
+    here = {}
+    for host_id in host_ids:
+        directory = proc / str(host_id)
+        ids = _ids_by_level(directory)
+        # A process of a container beside ours has as many levels and means others by them.
+        if len(ids) == level + 1 and _namespace(directory) == _namespace(proc / "self"):
+            here[host_id] = ids[level]
+    return here
+
+
+def _ids_by_level(directory: Path) -> list[int]:
+    """Return a process's ids, outermost namespace first; empty where they cannot be read."""
+    try:
+        status = (directory / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # gone (ENOENT, ESRCH) or not ours to see (EPERM)
+        return []
+    for line in status.splitlines():
+        if line.startswith("NSpid:"):
+            return [int(value) for value in line.split()[1:]]
+    return []
+
+
+def _namespace(directory: Path) -> str | None:
+    try:
+        return str((directory / "ns" / "pid").readlink())
+    except OSError:
+        return None
