@@ -157,8 +157,10 @@ def shortage(need: Need, device: Device, limits: Limits, who: str) -> str:
         return f"{have}, but {who} needs {need.mib} MiB."
     if need.known:
         return f"{have}, but {who} needs all that an empty device has."
-    return (
-        f"{have}, but the memory peak of {who} is unknown, and then it needs an empty device with "
-        f"{math.ceil(LEAST_SHARE_FOR_UNKNOWN * capacity_mib(device, limits))} MiB available; "
-        "a declared memory request lets it start beside others."
-    )
+    unknown = f"the memory peak of {who} is unknown"
+    remedy = "declare its memory request to let it start sooner"
+    if device.residents:
+        there = " and ".join(f"'{resident.training.name}'" for resident in device.residents)
+        return f"{device.label} has {there}, but {unknown}, so it needs an empty device; {remedy}."
+    least = math.ceil(LEAST_SHARE_FOR_UNKNOWN * capacity_mib(device, limits))
+    return f"{have}, but {unknown}, so it needs at least {least} MiB; {remedy}."

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Training
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
@@ -24,7 +27,11 @@ _NEAREST_FIRST = {
         )
     )
 }
+_SAYS_ENOUGH = (ReasonCode.OLDER_TRAINING_WAITS, ReasonCode.NO_DEVICE)
 _THIS = "this training"
+
+_Obstacles: TypeAlias = tuple[str | None, tuple[Alternative, ...]]
+"""What a gang as a whole lacks, if it is one, and what is in the way at the nearest places."""
 
 
 class HoldExplainer:
@@ -33,8 +40,16 @@ class HoldExplainer:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._limits = board.snapshot.limits
-        self._by_kind: dict[tuple[int, bool], tuple[ReasonCode, str, tuple[Alternative, ...]]] = {}
+        self._by_kind: dict[tuple[int, bool], _Obstacles] = {}
         self._reserved = [place for place in board.places if place.reserved_for is not None]
+        self._open = board.open_places()
+        # What is full or unavailable is so for everybody; the sentences do not name the training.
+        open_ids = {place.device.id for place in self._open}
+        self._closed = _ranked(
+            (_closed_because(place), place)
+            for place in board.places
+            if place.device.id not in open_ids
+        )
 
     def decisions(self) -> dict[str, Decision]:
         """Return exactly one decision per held training, by run id, in queue order."""
@@ -55,11 +70,14 @@ class HoldExplainer:
         if not self._board.places:
             reason = "This worker has no device."
             return Hold(training=training, code=ReasonCode.NO_DEVICE, reason=reason)
-        kind = self._board.queue.kind_of(training)
-        code, reason, alternatives = self._obstacles(kind, training)
+        headline, others = self._obstacles(self._board.queue.kind_of(training), training)
         passed_over = self._board.why_passed_over(training)
         if passed_over is not None:
-            code, reason = ReasonCode.BETTER_PARTNER_CHOSEN, passed_over
+            code, reason, alternatives = ReasonCode.BETTER_PARTNER_CHOSEN, passed_over, others
+        elif headline is not None:
+            code, reason, alternatives = ReasonCode.GANG_INCOMPLETE, headline, others
+        else:
+            code, reason, alternatives = others[0].code, others[0].reason, others[1:]
         if any(place.reserved_for is training for place in self._reserved):
             reason = self._with_reservation(reason)
         return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
@@ -71,9 +89,7 @@ class HoldExplainer:
             f"it has waited longer than {self._limits.max_wait_seconds:g} s."
         )
 
-    def _obstacles(
-        self, kind: Kind, training: Training
-    ) -> tuple[ReasonCode, str, tuple[Alternative, ...]]:
+    def _obstacles(self, kind: Kind, training: Training) -> _Obstacles:
         kept = any(place.is_kept_from(training) for place in self._reserved)
         explained = self._by_kind.get((id(kind), kept))
         if explained is None:
@@ -81,35 +97,24 @@ class HoldExplainer:
             self._by_kind[id(kind), kept] = explained
         return explained
 
-    def _explain(
-        self, kind: Kind, training: Training
-    ) -> tuple[ReasonCode, str, tuple[Alternative, ...]]:
-        board = self._board
-        found = [
-            (
-                # None: the place is free, but others of a gang's are not
-                place.obstacle(kind, training, board.slots) or ReasonCode.GANG_INCOMPLETE,
-                place,
-            )
-            for place in board.places
-        ]
-        found.sort(key=lambda entry: _NEAREST_FIRST[entry[0]])
-        sentences = [
-            (code, place, self._sentence(code, kind, place))
-            for code, place in found[: words.MOST_ALTERNATIVES + 1]
-        ]
-        (code, _, reason), *others = sentences
-        if training.gpus > 1 and code not in (
-            ReasonCode.OLDER_TRAINING_WAITS,
-            ReasonCode.NO_DEVICE,
-        ):
-            code, reason = ReasonCode.GANG_INCOMPLETE, self._gang(kind, training)
-            others = sentences[: words.MOST_ALTERNATIVES]
-        alternatives = tuple(
-            Alternative(candidate=_THIS, device=place.device.id, code=why, reason=sentence)
-            for why, place, sentence in others
+    def _explain(self, kind: Kind, training: Training) -> _Obstacles:
+        # None: the place is free, but others that a gang needs are not
+        found = _ranked(
+            (place.obstacle(kind, training, self._board.slots) or ReasonCode.GANG_INCOMPLETE, place)
+            for place in self._open
         )
-        return code, reason, alternatives
+        nearest = (found + self._closed)[: words.MOST_ALTERNATIVES]
+        obstacles = tuple(
+            Alternative(
+                candidate=_THIS,
+                device=place.device.id,
+                code=code,
+                reason=self._sentence(code, kind, place),
+            )
+            for code, place in nearest
+        )
+        is_gang = training.gpus > 1 and obstacles[0].code not in _SAYS_ENOUGH
+        return (self._gang(kind, training) if is_gang else None), obstacles
 
     def _sentence(self, code: ReasonCode, kind: Kind, place: Place) -> str:
         return words.obstacle(
@@ -130,6 +135,18 @@ class HoldExplainer:
             f"This training needs {training.gpus} empty devices of one model at once, but only "
             f"{most} of {total} of model {model} are empty with room for it."
         )
+
+
+def _closed_because(place: Place) -> ReasonCode:
+    unavailable = place.device.unavailable is not None
+    return ReasonCode.NO_DEVICE if unavailable else ReasonCode.NO_FREE_SLOT
+
+
+def _ranked(found: Iterable[tuple[ReasonCode, Place]]) -> list[tuple[ReasonCode, Place]]:
+    return sorted(
+        found,
+        key=lambda entry: (_NEAREST_FIRST[entry[0]], entry[1].device.index, entry[1].device.id),
+    )
 
 
 def decisions_of(board: Board) -> dict[str, Decision]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from xonar_prefect.core import memory
 from xonar_prefect.core.models import ReasonCode, Training
 from xonar_prefect.core.planning.board import Board
@@ -17,15 +19,18 @@ def refuse_impossible(board: Board) -> None:
     if not board.places:
         return
     most = max(len(places) for places in board.places_by_model.values())
+    one_of_each = {place.memory_type: place for place in board.places}
+    counts = Counter(place.memory_type for place in board.places)
+    alike = [(one_of_each[memory_type], count) for memory_type, count in counts.items()]
     for kind, training in tuple(board.queue):
         if training.gpus > most:
             board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
             continue
-        possible = [
-            sum(place.need_of(kind).possible for place in places)
-            for places in board.places_by_model.values()
-        ]
-        if max(possible) < training.gpus:
+        possible = Counter[str]()
+        for place, count in alike:
+            if place.need_of(kind).possible:
+                possible[place.device.model] += count
+        if max(possible.values(), default=0) < training.gpus:
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
 
 

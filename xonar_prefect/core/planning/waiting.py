@@ -36,23 +36,21 @@ def serve_longest_waiting(board: Board) -> None:
     ]
     heapq.heapify(overdue)
     reserved = any(place.reserved_for is not None for place in board.places)
-    while overdue:
+    places = board.open_places()
+    while overdue and (places or not reserved):
         _, kind = heapq.heappop(overdue)
         training = kind.front
         if training is None or board.admission.obstacle(training) is not None:
             continue
-        option = _first_place(board, kind, training)
+        options = (board.option(kind, training, place) for place in places)
+        option = next((option for option in options if option is not None), None)
         if option is None:
             reserved = reserved or _reserve(board, kind, training)
         elif _release(board, option):
+            places = board.open_places()
             following = kind.front
             if following is not None and now - following.submitted_at_s > max_wait:
                 heapq.heappush(overdue, entry(kind, following))
-
-
-def _first_place(board: Board, kind: Kind, training: Training) -> Option | None:
-    options = (board.option(kind, training, place) for place in board.open_places())
-    return next((option for option in options if option is not None), None)
 
 
 def _release(board: Board, option: Option) -> bool:

@@ -86,7 +86,7 @@ def obstacle(
     """
     there = [resident.training for resident in place.residents]
     if code is ReasonCode.NO_DEVICE:
-        return f"{place.label} is unavailable: {place.device.unavailable}.".replace("..", ".")
+        return f"{place.label} is unavailable: {(place.device.unavailable or '').rstrip('. ')}."
     if code is ReasonCode.NO_FREE_SLOT:
         return f"{place.label} has {len(there)} of {slots} trainings: {quoted(there)}."
     if code is ReasonCode.OLDER_TRAINING_WAITS and place.reserved_for is not None:
