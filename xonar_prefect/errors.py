@@ -15,9 +15,11 @@ XonarError
 │   ├── DriverMismatchError     the driver was upgraded under a running kernel
 │   ├── VisibleDevicesError     `CUDA_VISIBLE_DEVICES` names what is not there
 │   └── UnknownDeviceError      no device has this id
+├── UnknownProfileError     no profile, or several, by this key
 ├── StoreError
 │   ├── StoreUnusableError  it cannot be opened, read or written
 │   └── StoreTooNewError    written by a newer version of this package
+├── DemoError               the demonstration cannot go on
 └── FlowOverTaskError       `@flow` was put over `@xonar_task` (also a TypeError)
 
 An error takes the facts and builds its own message: what is wrong, with what, what to do next.
@@ -170,6 +172,18 @@ class UnknownDeviceError(DeviceError):
         )
 
 
+class UnknownProfileError(XonarError):
+    """No profile has this key, or several begin with it."""
+
+    def __init__(self, key: str, matching: Iterable[str]) -> None:
+        several = ", ".join(sorted(matching))
+        super().__init__(
+            f"Several profile keys begin with {key!r}: {several}; give more of the one you mean."
+            if several
+            else f"No profile has the key {key!r}; `xonar profiles list` shows those that exist."
+        )
+
+
 class StoreError(XonarError):
     """The store cannot be read or written."""
 
@@ -201,4 +215,70 @@ class FlowOverTaskError(XonarError, TypeError):
         super().__init__(
             f"@flow over @xonar_task cannot work for {name!r}: swap the two, so that @xonar_task "
             "stands above @flow, or call the task from a flow."
+        )
+
+
+class DemoError(XonarError):
+    """The demonstration cannot go on."""
+
+    @classmethod
+    def missing_packages(cls, names: Iterable[str]) -> DemoError:
+        """Say which packages the trainings need."""
+        return cls(
+            f"The demonstration trains with {' and '.join(names)}, which cannot be imported; "
+            "install with `pip install 'xonar-prefect[tensorflow-cpu,flows]'` "
+            "(`tensorflow` instead of `tensorflow-cpu` on a GPU)."
+        )
+
+    @classmethod
+    def no_flows(cls, searched: Iterable[object]) -> DemoError:
+        """Say where the flows were looked for."""
+        places = ", ".join(str(place) for place in searched)
+        return cls(
+            f"The flows to demonstrate with are not in {places}; they are in the directory `flows` "
+            "of the repository and not in the installed package: run this in a clone of it, or "
+            "name the directory with `--flows DIRECTORY`."
+        )
+
+    @classmethod
+    def unusable_home(cls, home: object, cause: object) -> DemoError:
+        """Say that files cannot be kept there."""
+        place = home or "the directory for temporary files"
+        return cls(f"Cannot use {place} ({cause}); choose another one with `--home DIRECTORY`.")
+
+    @classmethod
+    def home_in_use(cls, home: object) -> DemoError:
+        """Say that there is another demonstration."""
+        return cls(
+            f"Another demonstration runs in {home}; wait for its end, or choose another directory "
+            "with `--home`."
+        )
+
+    @classmethod
+    def port_taken(cls, port: int) -> DemoError:
+        """Say that somebody else listens there."""
+        return cls(f"Port {port} cannot be used; choose another one, or leave `--port` out.")
+
+    @classmethod
+    def ended(cls, name: str, exit_code: int | None, last_words: str) -> DemoError:
+        """Say that a process of the demonstration is gone, with the end of its output."""
+        return cls(
+            f"The {name} of the demonstration ended with exit code {exit_code}; its last words "
+            f"say why:\n{last_words}"
+        )
+
+    @classmethod
+    def server_silent(cls, seconds: float, last_words: str) -> DemoError:
+        """Say that the server is up and does not answer."""
+        return cls(
+            f"The private Prefect server did not answer within {seconds:.0f} s; try again when the "
+            f"machine is less busy. Its last words:\n{last_words}"
+        )
+
+    @classmethod
+    def stalled(cls, seconds: float, last_words: str) -> DemoError:
+        """Say that no training advances."""
+        return cls(
+            f"No training has advanced for {seconds:.0f} s; the demonstration gives up. The last "
+            f"words of the worker:\n{last_words}"
         )

@@ -313,6 +313,7 @@ def test_open_entries_are_those_whose_slot_is_not_free(store: Store) -> None:
     store.record(replace(RELEASE, run_id="elsewhere", worker="worker-2"))
     states = {entry.state for entry in store.open_entries("worker-1")}
     assert states == {SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING}
+    assert len(store.open_entries()) == 4
     assert [entry.run_id for entry in store.entries(worker="worker-2")] == ["elsewhere"]
 
 

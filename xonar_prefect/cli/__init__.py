@@ -1,1 +1,36 @@
-"""Commands."""
+"""The command line: `xonar`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+_DID_NOT_WORK = 1
+_WRONG_USAGE = 2
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    0 is success, 1 "it did not work" (one sentence on standard error says what to do), 2 wrong
+    usage, 130 interrupted by the user.
+
+    Args:
+        arguments: The command and its options; those of the process by default.
+    """
+    from cyclopts import CycloptsError
+
+    from xonar_prefect.cli.application import application
+    from xonar_prefect.errors import XonarError
+
+    try:
+        status = application()(arguments, exit_on_error=False, result_action="return_value")
+    except CycloptsError:
+        return _WRONG_USAGE  # already explained on standard error
+    except XonarError as error:
+        sys.stderr.write(f"xonar: {error}\n")
+        return _DID_NOT_WORK
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status if isinstance(status, int) else 0

@@ -223,13 +223,12 @@ class Store:
             lambda session: session.merge(LedgerRow(**ledger_entry_to_dict(entry)))
         )
 
-    def open_entries(self, worker: str) -> tuple[LedgerEntry, ...]:
-        """Return the releases of a worker whose slot is not free again, newest first."""
-        return self._entries(
-            _NEWEST_RELEASE_FIRST.where(
-                LedgerRow.worker == worker, LedgerRow.state != SlotState.ENDED.value
-            )
-        )
+    def open_entries(self, worker: str | None = None) -> tuple[LedgerEntry, ...]:
+        """Return the releases whose slot is not free again, newest first; of all workers or one."""
+        statement = _NEWEST_RELEASE_FIRST.where(LedgerRow.state != SlotState.ENDED.value)
+        if worker is not None:
+            statement = statement.where(LedgerRow.worker == worker)
+        return self._entries(statement)
 
     def entries(
         self, limit: int = 100, *, run_id: str | None = None, worker: str | None = None

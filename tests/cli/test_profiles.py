@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from xonar_prefect.core.identity import Recipe
+from xonar_prefect.core.models import Profile
+from xonar_prefect.store import Store
+
+RECIPE = Recipe(flow="digits", entrypoint="digits.py:digits", task="train", profile_by=("model",))
+PROFILE = Profile(
+    key="3f2a9c",
+    device_model="V100",
+    active_fraction=0.62,
+    active_fraction_interval=(0.58, 0.66),
+    step_seconds=0.0215,
+    peak_memory_mib=1234,
+    steps=14,
+    device="GPU-8f3c1d2e-1111-2222-3333-444455556666",
+)
+
+
+@pytest.fixture
+def profiled(store: Store) -> Store:
+    store.ingest_profile("a1", PROFILE, RECIPE, 1000.0)
+    store.ingest_profile("a2", Profile(key="3fff00", device_model="cpu"), RECIPE, 2000.0)
+    return store
+
+
+def test_nothing_profiled_is_said(xonar) -> None:
+    assert "Nothing was profiled yet" in xonar("profiles", "list").words
+    assert xonar("profiles", "list", "--json").json == []
+
+
+def test_profiles_are_listed_and_the_unknown_is_a_dash(xonar, profiled) -> None:
+    output = xonar("profiles", "list").words
+    assert "3fff00 digits train cpu - - - 0" in output
+    assert "3f2a9c digits train V100 62% 21.5 ms 1,234 MiB 14" in output
+
+
+def test_list_as_json_has_every_figure(xonar, profiled) -> None:
+    latest, earlier = xonar("profiles", "list", "--json").json
+    assert latest["step_seconds"] is None
+    assert earlier["step_seconds"] == 0.0215
+    assert earlier["recipe"]["profile_by"] == ["model"]
+    assert earlier["published_at_s"] == 1000.0
+
+
+def test_beginning_of_a_key_is_enough(xonar, profiled) -> None:
+    ended = xonar("profiles", "show", "3f2")
+    assert ended.status == 0
+    assert "active fraction 62% (95 %: 58% to 66%)" in ended.words
+    assert "device GPU-8f3c1d2e" in ended.words
+    assert [each["key"] for each in xonar("profiles", "show", "3f2", "--json").json] == ["3f2a9c"]
+
+
+def test_ambiguous_key_names_the_choices(xonar, profiled) -> None:
+    ended = xonar("profiles", "show", "3f")
+    assert ended.status == 1
+    assert "3f2a9c, 3fff00" in ended.errors
+
+
+def test_unknown_key_says_where_to_look(xonar, profiled) -> None:
+    ended = xonar("profiles", "show", "zzz")
+    assert ended.status == 1
+    assert ended.errors == (
+        "xonar: No profile has the key 'zzz'; `xonar profiles list` shows those that exist.\n"
+    )

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.run_directory import RunDirectory, Status
+from xonar_prefect.worker import labels
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("prefect_server")]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool with a deployment, filled by the test."""
+
+    name: str
+    deployment_id: UUID
+    runs: dict[str, str] = field(default_factory=dict)
+
+    def submit(self, name: str, told: dict[str, str] | None = None, **options: object) -> str:
+        """Schedule a run and return its id; `told` are the labels a worker would write."""
+
+        async def submit() -> str:
+            from prefect import get_client
+
+            async with get_client() as client:
+                run = await client.create_flow_run_from_deployment(
+                    self.deployment_id, name=name, **options
+                )
+                if told:
+                    await client.update_flow_run_labels(run.id, told)
+                return str(run.id)
+
+        return asyncio.run(submit())
+
+
+@pytest.fixture
+def pool(xonar) -> Pool:
+    name = f"pool-{uuid.uuid4().hex[:8]}"
+    assert xonar("pool", "create", name).status == 0
+
+    async def deploy() -> UUID:
+        from prefect import flow, get_client
+
+        async with get_client() as client:
+            flow_id = await client.create_flow(flow(lambda: None, name=f"flow-{name}"))
+            return await client.create_deployment(flow_id, "deployment", work_pool_name=name)
+
+    return Pool(name, asyncio.run(deploy()))
+
+
+def running_state():
+    from prefect.states import Running
+
+    return Running()
+
+
+def test_empty_pool_says_so_and_how_to_serve_it(xonar, pool) -> None:
+    ended = xonar("queue", "--pool", pool.name)
+    assert ended.status == 0
+    assert f"Nothing runs in pool '{pool.name}'." in ended.words
+    assert f"Nothing is held in pool '{pool.name}'." in ended.words
+    assert f"xonar worker start --pool {pool.name}" in ended.words
+
+
+def test_held_runs_stand_in_the_order_of_the_queue_with_their_reason(xonar, pool) -> None:
+    reason = "needs 900 MiB, 300 MiB are free on cpu-0"
+    told = {labels.REASON_CODE: "INSUFFICIENT_MEMORY", labels.REASON: reason}
+    first = pool.submit("wise-owl", told)
+    pool.submit("sly-fox")
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    assert [(each["position"], each["name"]) for each in shown["held"]] == [
+        (1, "wise-owl"),
+        (2, "sly-fox"),
+    ]
+    assert shown["held"][0]["run_id"] == first
+    assert shown["held"][0]["reason_code"] == "INSUFFICIENT_MEMORY"
+    assert shown["held"][0]["reason"] == reason
+    assert shown["held"][1]["reason"] is None
+    assert reason in xonar("queue", "--pool", pool.name).words
+
+
+def test_run_that_can_never_start_is_shown_with_its_mistake(xonar, pool) -> None:
+    pool.submit("misspelt", job_variables={"memory_reqest_mib": 5})
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    assert shown["held"] == []
+    assert [each["name"] for each in shown["refused"]] == ["misspelt"]
+    assert "memory_request_mib" in shown["refused"][0]["reason"]
+
+
+def test_running_pair_of_this_host_shows_partner_and_progress(
+    xonar, pool, store, tmp_path: Path
+) -> None:
+    for name in ("wise-owl", "sly-fox"):
+        run_id = pool.submit(name, state=running_state())
+        (tmp_path / name).mkdir()
+        store.record(
+            LedgerEntry(
+                run_id=run_id,
+                name=name,
+                worker="w",
+                state=SlotState.RUNNING,
+                devices=("cpu-0",),
+                predicted_slowdown=1.25,
+                run_directory=str(tmp_path / name),
+                reserved_at_s=1.0,
+            )
+        )
+    status = Status(phase="training", steps_done=30, steps_total=100)
+    RunDirectory(tmp_path / "wise-owl").write(status)
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    owl = next(each for each in shown["running"] if each["name"] == "wise-owl")
+    assert (owl["devices"], owl["partners"], owl["progress"]) == (["cpu-0"], ["sly-fox"], "30/100")
+    assert "wise-owl Running cpu-0 sly-fox 1.25 30/100" in xonar("queue").words
+
+
+def test_running_training_of_another_host_is_shown_from_its_labels(xonar, pool) -> None:
+    told = {
+        labels.DEVICES: "GPU-1, GPU-2",
+        labels.PARTNER: "sly-fox",
+        labels.PREDICTED_SLOWDOWN: "1.300",
+    }
+    pool.submit("far-away", told, state=running_state())
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    (far,) = shown["running"]
+    assert far["devices"] == ["GPU-1", "GPU-2"]
+    assert (far["partners"], far["predicted_slowdown"]) == (["sly-fox"], 1.3)
+    assert far["progress"] is None
+
+
+def test_unknown_pool_says_how_to_create_it(xonar) -> None:
+    ended = xonar("queue", "--pool", "nowhere")
+    assert ended.status == 1
+    assert "There is no work pool 'nowhere'; create it with" in ended.errors

@@ -1,0 +1,26 @@
+"""All commands in one application; none of their modules imports anything heavy."""
+
+from __future__ import annotations
+
+from cyclopts import App
+from rich.console import Console
+
+from xonar_prefect import __version__
+from xonar_prefect.cli import doctor, gpus, pool, profiles, queue
+
+
+def application() -> App:
+    """Put the command line together."""
+    app = App(
+        name="xonar",
+        help="Let deep-learning trainings share GPUs safely and well, from Prefect.",
+        version=__version__,
+        error_console=Console(stderr=True),
+        suppress_keyboard_interrupt=False,
+    )
+    app.command(pool.app)
+    app.command(queue.queue)
+    app.command(gpus.gpus)
+    app.command(profiles.app)
+    app.command(doctor.doctor)
+    return app

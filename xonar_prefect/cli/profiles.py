@@ -1,0 +1,138 @@
+"""`xonar profiles`: what was measured of each kind of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
+
+from xonar_prefect.cli.output import (
+    AsJson,
+    device,
+    memory,
+    milliseconds,
+    percent,
+    print_json,
+    print_table,
+)
+from xonar_prefect.errors import UnknownProfileError
+
+if TYPE_CHECKING:
+    from xonar_prefect.store import StoredProfile
+
+app = App(name="profiles", help="What was measured of each kind of training.")
+
+
+@app.command(name="list")
+def list_profiles(*, json: AsJson = False) -> None:
+    """List all profiles, the most recently published first.
+
+    Example: `xonar profiles list --json`
+
+    Args:
+        json: Print JSON.
+    """
+    known = _stored_profiles()
+    if json:
+        print_json([_as_json(each) for each in known])
+        return
+    print_table(
+        "Profiles",
+        ["key", "flow", "task", "device model", "active|", "step alone|", "peak memory|", "steps|"],
+        [
+            (
+                each.profile.key,
+                each.recipe.flow,
+                each.recipe.task,
+                each.profile.device_model,
+                percent(each.profile.active_fraction),
+                milliseconds(each.profile.step_seconds),
+                memory(each.profile.peak_memory_mib),
+                str(each.profile.steps),
+            )
+            for each in known
+        ],
+        empty="Nothing was profiled yet; the first run of a decorated training does it.",
+    )
+
+
+@app.command
+def show(key: str, /, *, json: AsJson = False) -> None:
+    """Show all that is known of one kind of training.
+
+    Example: `xonar profiles show 3f2a`
+
+    Args:
+        key: Its profile key, or enough of its beginning to be unambiguous.
+        json: Print JSON.
+    """
+    known = _stored_profiles()
+    keys = {each.profile.key for each in known}
+    matching = {key} & keys or {each for each in keys if each.startswith(key)}
+    if len(matching) != 1:
+        raise UnknownProfileError(key, matching)
+    chosen = [each for each in known if each.profile.key in matching]
+    if json:
+        print_json([_as_json(each) for each in chosen])
+        return
+    for each in chosen:
+        title = f"{each.profile.key} on {each.profile.device_model}"
+        print_table(title, ["", ""], _rows(each), empty="")
+
+
+def _stored_profiles() -> tuple[StoredProfile, ...]:
+    from xonar_prefect.settings import load_settings
+    from xonar_prefect.store import Store
+
+    with Store.open(load_settings().effective_store_url) as store:
+        return store.profiles()
+
+
+def _as_json(stored: StoredProfile) -> dict[str, Any]:
+    from xonar_prefect.core.codec import profile_to_dict, recipe_to_dict
+
+    return {
+        **profile_to_dict(stored.profile),
+        "recipe": recipe_to_dict(stored.recipe),
+        "published_at_s": stored.published_at_s,
+    }
+
+
+def _rows(stored: StoredProfile) -> list[tuple[str, str | None]]:
+    profile, recipe = stored.profile, stored.recipe
+    active = _with_interval(percent, profile.active_fraction, profile.active_fraction_interval)
+    step = _with_interval(milliseconds, profile.step_seconds, profile.step_seconds_interval)
+    by = recipe.profile_by
+    published = datetime.fromtimestamp(stored.published_at_s).astimezone()
+    return [
+        ("flow", recipe.flow),
+        ("entry point", recipe.entrypoint),
+        ("task", recipe.task),
+        ("profiled by", "all parameters" if by is None else ", ".join(by)),
+        ("active fraction", active),
+        ("idle: communication", percent(profile.communication_fraction)),
+        ("idle: input", percent(profile.input_fraction)),
+        ("idle: other", percent(profile.other_fraction)),
+        ("step time alone", step),
+        ("peak memory", memory(profile.peak_memory_mib)),
+        ("memory measured by", profile.memory_source),
+        ("activity measured by", profile.source),
+        ("measured steps", str(profile.steps)),
+        ("measured beside a partner", "yes" if profile.joint else "no"),
+        ("framework", profile.framework),
+        ("device", None if profile.device is None else device(profile.device)),
+        ("code version", profile.code_version),
+        ("published", published.isoformat(sep=" ", timespec="seconds")),
+    ]
+
+
+def _with_interval(
+    write: Callable[[float | None], str | None],
+    value: float | None,
+    interval: tuple[float, float] | None,
+) -> str | None:
+    if interval is None:
+        return write(value)
+    return f"{write(value)} (95 %: {write(interval[0])} to {write(interval[1])})"

@@ -1,0 +1,70 @@
+"""Trainings on this host's devices, from the ledger and their run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xonar_prefect.cli.output import UNKNOWN
+from xonar_prefect.core.ledger import LedgerEntry
+from xonar_prefect.run_directory import RunDirectory, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTraining:
+    """A training that holds devices of this host.
+
+    Attributes:
+        entry: Its release.
+        status: Its latest report; None before the first.
+        partners: Names of those that share a device with it now.
+    """
+
+    entry: LedgerEntry
+    status: Status | None
+    partners: tuple[str, ...]
+
+    @property
+    def steps(self) -> str:
+        """Its progress for people."""
+        if self.status is None:
+            return UNKNOWN
+        total = self.status.steps_total
+        done = str(self.status.steps_done) if total is None else f"{self.status.steps_done}/{total}"
+        return done if self.status.phase == "training" else f"{done} {self.status.phase}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its figures as JSON values; unknown is None."""
+        status = self.status
+        return {
+            "run_id": self.entry.run_id,
+            "name": self.entry.name,
+            "slot": self.entry.state.value,
+            "devices": list(self.entry.devices),
+            "partners": list(self.partners),
+            "request_mib": self.entry.request_mib,
+            "predicted_slowdown": self.entry.predicted_slowdown,
+            "phase": None if status is None else status.phase,
+            "steps_done": None if status is None else status.steps_done,
+            "steps_total": None if status is None else status.steps_total,
+            "peak_memory_mib": None if status is None else status.peak_memory_mib,
+        }
+
+
+def local_trainings(open_entries: Iterable[LedgerEntry]) -> tuple[LocalTraining, ...]:
+    """Return the trainings of these releases, in the order of release."""
+    entries = sorted(open_entries, key=lambda entry: (entry.reserved_at_s, entry.run_id))
+    return tuple(
+        LocalTraining(
+            entry=entry,
+            status=RunDirectory(Path(entry.run_directory)).read_status(),
+            partners=tuple(
+                other.name
+                for other in entries
+                if other is not entry and set(other.devices) & set(entry.devices)
+            ),
+        )
+        for entry in entries
+    )
