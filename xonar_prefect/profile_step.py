@@ -1,0 +1,201 @@
+"""The profiling task run that stands beside a training."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.objects import State
+from prefect.context import TaskRunContext
+from prefect.logging import get_run_logger
+from prefect.states import Completed
+
+from xonar_prefect.artifacts import Card, missing_profile_card, profile_card
+from xonar_prefect.core.codec import PROFILE_ARTIFACT_TYPE, profile_to_dict, recipe_to_dict
+from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling.measurement import Measurement
+from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
+from xonar_prefect.profiling.window import Window
+from xonar_prefect.run_directory import RunDirectory
+from xonar_prefect.training_identity import TrainingIdentity
+
+logger = logging.getLogger(__name__)
+
+# How long the end of a training waits for its profile to be published, at most.
+_PUBLISH_SECONDS = 20.0
+_ARTIFACT_VERSION = 1
+
+_probe_lock = threading.Lock()
+_probes: dict[RunDirectory | None, ProcessProbe] = {}
+# Keys that this process has measured for a flow run: once is enough.
+_measured: set[tuple[str, str]] = set()
+
+
+def _probe() -> ProcessProbe:
+    directory = RunDirectory.from_environment()
+    with _probe_lock:
+        if directory not in _probes:
+            _probes[directory] = ProcessProbe(directory)
+        return _probes[directory]
+
+
+class ProfileStep:
+    """Measures a training and publishes its profile, in a task run and a thread of its own."""
+
+    def __init__(self, identity: TrainingIdentity, window: Window) -> None:
+        self._identity = identity
+        self._probe = _probe()
+        placement = identity.placement
+        self._is_known = (
+            identity.known_profile is not None or (identity.flow_run_id, identity.key) in _measured
+        )
+        self._training = MeasuredTraining(
+            self._probe,
+            window,
+            on_gpu=identity.on_gpu,
+            wanted=not self._is_known,
+            memory_limit_mib=placement.memory_limit_mib if placement else None,
+        )
+        # A copy of the context, so that the task run belongs to the flow run; a thread of its
+        # own, so that neither the training, nor an event loop, nor a full task runner waits.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._run_task,), name="xonar-profile", daemon=True
+        )
+        self._thread.start()
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """Return the context in which the training's function runs."""
+        return self._training.attempt()
+
+    def close(self, timeout_seconds: float = _PUBLISH_SECONDS) -> None:
+        """No attempt will follow; wait until the profile is published, within limits."""
+        self._training.close()
+        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():
+            logger.warning(
+                "The profile of %s was not published within %s s.",
+                self._identity.name,
+                timeout_seconds,
+            )
+
+    def _run_task(self) -> None:
+        label = f"profile {self._identity.name}"
+        try:
+            task: Task[[], State[Any]] = Task(
+                fn=self._profile,
+                name=label,
+                task_run_name=label.replace("{", "{{").replace("}", "}}"),
+                description="Measures the first steps of the training that runs beside it.",
+                cache_policy=NO_CACHE,
+                retries=0,
+                persist_result=False,
+            )
+            task(return_state=True)
+        except Exception:
+            # A profile is not worth a training; without one it counts as unprofiled.
+            logger.warning("Profiling %s failed.", self._identity.name, exc_info=True)
+        finally:
+            self._probe.reporter.profiled(published=False)
+
+    def _profile(self) -> State[Any]:
+        if self._is_known:
+            return Completed(name="Cached", message=f"Profile {self._identity.key} is known.")
+        measurement = self._training.measure()
+        if not self._training.took_turn:
+            why = (
+                "Another training of this process was being measured."
+                if self._training.gave_way
+                else "The training did not run in this process."
+            )
+            return Completed(name="Skipped", message=why)
+        profile = self._profile_of(measurement)
+        if profile is None:
+            problem = (
+                "This training took no step after the warm-up: use Keras fit, or mark its steps "
+                "with xonar_prefect.steps(...)."
+            )
+            self._publish_card(missing_profile_card(self._identity.name, problem))
+            get_run_logger().warning(problem)
+            return Completed(name="Unprofiled", message=problem)
+        card = profile_card(
+            self._identity.name,
+            profile,
+            measured_step_seconds=(
+                measurement.estimate.step_seconds if measurement.estimate else None
+            ),
+        )
+        self._publish_data(profile, measurement, card.description)
+        _measured.add((self._identity.flow_run_id, self._identity.key))
+        self._probe.reporter.profiled(published=True)
+        self._publish_card(card)
+        get_run_logger().info("Profile of %s: %s", self._identity.name, card.description)
+        return Completed(message=card.description)
+
+    def _profile_of(self, measurement: Measurement) -> Profile | None:
+        placement = self._identity.placement
+        return profile_of(
+            measurement,
+            key=self._identity.key,
+            device_model=placement.device_model if placement else "none",
+            device=",".join(placement.devices) if placement and placement.devices else None,
+            joint=self._identity.joint,
+            code_version=self._identity.code_version,
+            peak_memory=self._training.peak_memory(),
+            earlier=self._identity.earlier_profile,
+        )
+
+    def _publish_data(self, profile: Profile, measurement: Measurement, description: str) -> None:
+        estimate = measurement.estimate
+        active = estimate.active_fraction if estimate else None
+        data = {
+            "version": _ARTIFACT_VERSION,
+            "profile": profile_to_dict(profile),
+            "recipe": recipe_to_dict(self._identity.recipe),
+            "parameters": dict(self._identity.parameters),
+            "gpus": self._identity.gpus,
+            "window": {
+                "started_at_s": measurement.started_at_s,
+                "ended_at_s": measurement.ended_at_s,
+                # As measured, beside a partner too: active time per step is their product.
+                "step_seconds": estimate.step_seconds if estimate else None,
+                "active_fraction": active,
+            },
+            "published_at_s": time.time(),
+        }
+        self._create(f"xonar-profile-data-{profile.key}", PROFILE_ARTIFACT_TYPE, description, data)
+
+    def _publish_card(self, card: Card) -> None:
+        recipe = self._identity.recipe
+        key = f"xonar-profile-{slug(recipe.flow)}-{slug(recipe.task)}"
+        self._create(key, "markdown", card.description, card.markdown)
+
+    def _create(self, key: str, artifact_type: str, description: str, data: Any) -> None:
+        context = TaskRunContext.get()
+        with get_client(sync_client=True) as client:
+            client.create_artifact(
+                ArtifactCreate(
+                    key=key,
+                    type=artifact_type,
+                    description=description,
+                    data=data,
+                    flow_run_id=self._identity.flow_run_id,
+                    task_run_id=context.task_run.id if context else None,
+                )
+            )
+
+
+def slug(name: str) -> str:
+    """Return a name as artifact keys allow it: lowercase letters, digits and dashes."""
+    letters = "".join(
+        letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()
+    )
+    return "-".join(part for part in letters.split("-") if part) or "x"

@@ -1,0 +1,133 @@
+"""Marking steps: `step()` and `steps(...)` for any loop, and the session they go to.
+
+One training at a time is measured in a process. Steps are routed by context, so those of another
+training that runs in another thread at the same time are not mistaken for its steps; a thread that
+was started without a context counts as the measured training's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TypeVar
+
+from xonar_prefect.profiling.session import Session
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_active: Session | None = None
+_elsewhere: ContextVar[bool] = ContextVar("xonar_unmeasured", default=False)
+
+
+def current_session() -> Session | None:
+    """Return the session that steps of this context belong to, if there is one."""
+    session = _active
+    return None if session is None or _elsewhere.get() else session
+
+
+@contextlib.contextmanager
+def activated(session: Session) -> Iterator[bool]:
+    """Make this the session of the process while the body runs, if there is none yet.
+
+    Yields whether it is; where another training has the turn, the steps of the body are nobody's.
+    """
+    global _active  # noqa: PLW0603
+    with _lock:
+        mine = _active is None
+        if mine:
+            _active = session
+    if not mine:
+        token = _elsewhere.set(True)
+        try:
+            yield False
+        finally:
+            # A generator may be finished in another context than the one it began in.
+            with contextlib.suppress(ValueError):
+                _elsewhere.reset(token)
+        return
+    try:
+        yield True
+    finally:
+        with _lock:
+            _active = None
+        session.finish()
+
+
+class step:  # noqa: N801
+    """Mark the body of a `with` statement as one step of the training.
+
+    The time until the next step counts as this one's wait for input, so mark every step, and
+    prefer `steps(...)`, which also knows where an epoch ends. Outside a measured training it does
+    nothing. A step that raises does not count.
+
+    Example:
+        ```python
+        for batch in batches:
+            with xonar_prefect.step():
+                train_on(batch)
+        ```
+    """
+
+    __slots__ = ("_session",)
+
+    def __enter__(self) -> None:
+        self._session = None if _active is None else current_session()
+        if self._session is not None:
+            self._session.begin_step(explicit=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        session = self._session
+        if session is None:
+            return
+        if kind is None:
+            session.end_step(explicit=True)
+        else:
+            session.drop_step(explicit=True)
+
+
+def steps(iterable: Iterable[T], total: int | None = None) -> Iterator[T]:
+    """Yield the items; the work on each is one step, and the loop is one epoch.
+
+    Waiting for the next item belongs to the step; what happens after the loop (validation, a
+    checkpoint) does not. Outside a measured training it only iterates.
+
+    Args:
+        iterable: For example the batches of an epoch.
+        total: Steps of the whole training, all epochs together, from which the remaining time
+            is told; None leaves it unknown.
+
+    Example:
+        ```python
+        for epoch in range(epochs):
+            for batch in xonar_prefect.steps(batches, total=epochs * len(batches)):
+                train_on(batch)
+        ```
+    """
+    session = None if _active is None else current_session()
+    if session is None:
+        yield from iterable
+        return
+    if total is not None:
+        session.expect_total(total)
+    try:
+        for item in iterable:
+            session.begin_step(explicit=True)
+            try:
+                yield item
+            except BaseException:
+                # The loop was left in the middle of a step: by `break` after its work, or by an
+                # error; neither is known to be a whole step.
+                session.drop_step(explicit=True)
+                raise
+            session.end_step(explicit=True)
+    finally:
+        session.pause()

@@ -1,0 +1,160 @@
+"""Drives the measuring of one training, from a thread beside it, to a profile.
+
+The times of a step are taken first, undisturbed; a trace of further steps tells what only a trace
+can tell: on a GPU the active time, on a processor core why the rest was idle. There the active
+time is the processor time of the process tree, since communication burns it too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from xonar_prefect.profiling.estimate import Estimate, Estimator
+from xonar_prefect.profiling.session import Annotate, Session
+from xonar_prefect.profiling.window import Window
+from xonar_prefect.profiling.xplane import StepTimes
+
+_INFORMATIVE_STEPS = 10
+_INFORMATIVE_SECONDS = 2.0
+
+
+class Tracer(Protocol):
+    """A framework's own profiler."""
+
+    def start(self) -> Annotate | None:
+        """Begin to trace; None where it cannot be done."""
+        ...
+
+    def stop(self) -> Sequence[StepTimes]:
+        """End the trace and return its steps; empty where nothing can be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Shares of the step, of its wall time; they add up to 1."""
+
+    active: float
+    communication: float
+    input: float
+    other: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was found out about a training's steps.
+
+    Attributes:
+        estimate: Step time and active fraction; None when no step was measured.
+        split: Why it was idle, by the trace; None without a trace.
+        source: What measured the active time; None when unknown.
+        started_at_s: When the measured steps began, seconds since the epoch.
+        ended_at_s: When they ended.
+    """
+
+    estimate: Estimate | None = None
+    split: Split | None = None
+    source: str | None = None
+    started_at_s: float | None = None
+    ended_at_s: float | None = None
+
+
+def measure_on_processor(session: Session, tracer: Tracer) -> Measurement:
+    """Wait until the steps are measured by processor time; then trace a few for information."""
+    session.measured.wait()
+    estimate = session.estimate
+    if estimate is None or session.measured_from_to_s is None:
+        return Measurement()
+    steps = max(2, min(_INFORMATIVE_STEPS, int(_INFORMATIVE_SECONDS / estimate.step_seconds)))
+    started_at_s, ended_at_s = session.measured_from_to_s
+    return Measurement(
+        estimate=estimate,
+        split=_split(_trace(session, tracer, steps)),
+        source="cpu-time",
+        started_at_s=started_at_s,
+        ended_at_s=ended_at_s,
+    )
+
+
+def measure_on_gpu(
+    session: Session, tracer: Tracer, window: Window, clock: Callable[[], float] = time.time
+) -> Measurement:
+    """Wait until the step time is measured, then trace until the active fraction has settled.
+
+    The traces grow from one to the next, since only a finished trace can be read.
+    """
+    session.measured.wait()
+    timed = session.estimate
+    if timed is None or session.measured_from_to_s is None:
+        return Measurement()
+    traced = Estimator()
+    steps: list[StepTimes] = []
+    size = window.minimum
+    while not traced.settled(window):
+        chunk = _trace(session, tracer, min(size, window.maximum - traced.steps))
+        if not chunk:
+            break
+        for step in chunk:
+            traced.add(step.wall_seconds, step.active_seconds)
+        steps.extend(chunk)
+        size *= 2
+    active = traced.estimate()
+    return Measurement(
+        estimate=Estimate(
+            steps=timed.steps,
+            step_seconds=timed.step_seconds,
+            step_seconds_interval=timed.step_seconds_interval,
+            active_fraction=active.active_fraction if active else None,
+            active_fraction_interval=active.active_fraction_interval if active else None,
+        ),
+        split=_split(steps),
+        source="tensorflow" if active else None,
+        started_at_s=session.measured_from_to_s[0],
+        ended_at_s=clock() if active else session.measured_from_to_s[1],
+    )
+
+
+def _trace(session: Session, tracer: Tracer, steps: int) -> Sequence[StepTimes]:
+    if session.finished:
+        return ()
+    annotate = tracer.start()
+    if annotate is None:
+        return ()
+    try:
+        session.trace(steps, annotate).wait()
+    finally:
+        session.stop_tracing()
+        read = tracer.stop()
+    return read
+
+
+def _split(steps: Sequence[StepTimes]) -> Split | None:
+    wall = sum(step.wall_seconds for step in steps)
+    if wall <= 0:
+        return None
+    active = sum(step.active_seconds for step in steps) / wall
+    communication = sum(step.communication_seconds for step in steps) / wall
+    waiting = sum(step.input_seconds for step in steps) / wall
+    return Split(
+        active=active,
+        communication=communication,
+        input=waiting,
+        other=max(0.0, 1.0 - active - communication - waiting),
+    )
+
+
+def idle_shares(active_fraction: float, split: Split) -> tuple[float, float, float]:
+    """Return communication, input and other as shares of the step that fill its idle time.
+
+    On a processor core the trace and the processor time disagree about what is active; the
+    trace then only tells how the idle time divides.
+    """
+    idle = 1.0 - active_fraction
+    traced_idle = split.communication + split.input + split.other
+    if traced_idle <= 0:
+        return 0.0, 0.0, idle
+    scale = idle / traced_idle
+    return split.communication * scale, split.input * scale, split.other * scale

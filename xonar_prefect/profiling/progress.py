@@ -1,0 +1,136 @@
+"""Reports the progress of the training in this process to its run directory."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from xonar_prefect.profiling.processes import ProcessTree, own_peak_resident_mib
+from xonar_prefect.profiling.session import Progress, Session
+from xonar_prefect.run_directory import RunDirectory, Status
+
+logger = logging.getLogger(__name__)
+
+_REPORT_SECONDS = 0.5
+_LOOK_FOR_CHILDREN_SECONDS = 2.0
+
+
+class Reporter:
+    """Samples memory and writes `Status`, from a thread of its own, all through the process.
+
+    Trainings of one process come one after the other into one report: their steps add up.
+
+    Args:
+        directory: Where to report; None only samples memory.
+        tree: The processes whose memory counts.
+    """
+
+    def __init__(self, directory: RunDirectory | None, tree: ProcessTree) -> None:
+        self._directory = directory
+        self._tree = tree
+        self._lock = threading.Lock()
+        self._before = Progress()
+        self._session: Session | None = None
+        self._phase = "starting"
+        self._published = 0
+        self._peak_mib = 0
+        self._written: Status | None = None
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def peak_resident_mib(self) -> int | None:
+        """Peak of the process tree's resident memory so far; None when unknown."""
+        self._sample()
+        return self._peak_mib or None
+
+    def begin(self, session: Session, *, profiling: bool) -> None:
+        """A training begins; `profiling` until `profiled` or `end`."""
+        with self._lock:
+            self._session = session
+            self._phase = "profiling" if profiling else "training"
+            self._stopped = False
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._report_for_ever, name="xonar-progress", daemon=True
+                )
+                self._thread.start()
+        self._wake.set()
+
+    def profiled(self, *, published: bool) -> None:
+        """Measuring is over; the worker is told at once when there is a profile to read."""
+        with self._lock:
+            if self._phase == "profiling":
+                self._phase = "training"
+            self._published += published
+        self._write()
+
+    def end(self, session: Session) -> None:
+        """The training is over: write the last word on it."""
+        with self._lock:
+            if self._session is not session:
+                return
+            self._before = self._sum()
+            self._session = None
+            self._phase = "done"
+            self._stopped = True
+        self._wake.set()
+        self._write()
+
+    def _report_for_ever(self) -> None:
+        looked_at = 0.0
+        while True:
+            with self._lock:
+                if self._stopped:
+                    self._thread = None
+                    return
+            try:
+                if time.monotonic() - looked_at > _LOOK_FOR_CHILDREN_SECONDS:
+                    self._tree.refresh()
+                    looked_at = time.monotonic()
+                self._sample()
+                self._write()
+            except Exception:  # reporting is not worth a training
+                logger.warning("Progress cannot be reported.", exc_info=True)
+            self._wake.wait(_REPORT_SECONDS)
+            self._wake.clear()
+
+    def _sample(self) -> None:
+        self._peak_mib = max(
+            self._peak_mib, self._tree.resident_mib(), own_peak_resident_mib() or 0
+        )
+
+    def _sum(self) -> Progress:
+        now = Progress() if self._session is None else self._session.progress
+        return Progress(
+            steps_done=self._before.steps_done + now.steps_done,
+            stepping_seconds=self._before.stepping_seconds + now.stepping_seconds,
+            last_step_at_s=now.last_step_at_s or self._before.last_step_at_s,
+        )
+
+    def _write(self) -> None:
+        if self._directory is None:
+            return
+        with self._lock:
+            done = self._sum()
+            total = None if self._session is None else self._session.steps_total
+            if self._phase == "done":
+                total = done.steps_done or None
+            elif total is not None:
+                total += self._before.steps_done
+            status = Status(
+                phase="starting" if self._phase != "done" and not done.steps_done else self._phase,
+                steps_done=done.steps_done,
+                steps_total=total,
+                stepping_seconds=done.stepping_seconds,
+                last_step_at_s=done.last_step_at_s,
+                peak_memory_mib=self._peak_mib or None,
+                profiles_published=self._published,
+                updated_at_s=time.time(),
+            )
+            try:
+                self._directory.write(status)
+            except OSError as error:
+                logger.warning("Progress cannot be written to %s: %s", self._directory.path, error)

@@ -1,0 +1,286 @@
+"""The measuring session: it is fed with the steps of one training, and counts and measures them.
+
+A step lasts from its beginning to the beginning of the next one, so that waiting for input counts.
+Before a gap (end of an epoch, validation, a checkpoint) a step lasts to its own end, and the gap is
+no step. Measured and merely counted steps follow this one definition, so step times of the profile
+and of later progress can be compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from xonar_prefect.profiling.estimate import Estimate, Estimator
+from xonar_prefect.profiling.window import Window
+
+logger = logging.getLogger(__name__)
+
+Annotate = Callable[[int], AbstractContextManager[object]]
+"""Opens a mark around a step with this number in a framework's own trace."""
+
+
+class Progress(NamedTuple):
+    """Steps that are over, and how long they took together."""
+
+    steps_done: int = 0
+    stepping_seconds: float = 0.0
+    last_step_at_s: float | None = None
+
+
+class _Measuring:
+    """Measures steps after the warm-up until the estimate has settled."""
+
+    def __init__(self, window: Window, active_clock: Callable[[], float] | None) -> None:
+        self.window = window
+        self.active_clock = active_clock
+        self.restart()
+
+    def restart(self) -> None:
+        self.estimator = Estimator()
+        self.skipped = 0
+        self.started_at_s: float | None = None
+        self.ended_at_s: float | None = None
+
+    def add(self, wall_seconds: float, active_seconds: float | None, steps: int) -> bool:
+        """Add a step that is over; True when that is enough."""
+        if self.skipped < self.window.warm_up:
+            self.skipped += steps
+            return False
+        now = time.time()
+        if self.started_at_s is None:
+            self.started_at_s = now - wall_seconds
+        self.ended_at_s = now
+        self.estimator.add(wall_seconds, active_seconds, steps)
+        return self.estimator.settled(self.window)
+
+
+class _Tracing:
+    """Marks steps in a framework's trace and counts them."""
+
+    def __init__(self, steps: int, annotate: Annotate) -> None:
+        self.left = steps
+        self.annotate = annotate
+        # A number left out tells the reader that there was a gap.
+        self.number = 0
+        self.mark: AbstractContextManager[object] | None = None
+        self.done = threading.Event()
+
+    def begin(self) -> None:
+        if self.left <= 0:
+            return
+        try:
+            mark = self.annotate(self.number)
+            mark.__enter__()
+        except Exception:  # a trace is not worth a training
+            logger.warning("Steps cannot be marked in the trace.", exc_info=True)
+            self.left = 0
+            self.done.set()
+        else:
+            self.mark = mark
+
+    def end(self, steps: int) -> None:
+        if self.mark is None:
+            return
+        mark, self.mark = self.mark, None
+        mark.__exit__(None, None, None)
+        self.number += 1
+        self.left -= steps
+        if self.left <= 0:
+            self.done.set()
+
+
+class Session:
+    """Counts and measures the steps of one training in this process.
+
+    One thread at a time feeds it; any thread may read it. Feeding costs about a microsecond once
+    nothing is measured any more.
+
+    Args:
+        window: When measuring starts to count and stops.
+        active_clock: Seconds the training was active so far; None where only a trace can tell.
+        measure: False to count only.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        active_clock: Callable[[], float] | None,
+        *,
+        measure: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
+        self._progress = Progress()
+        self._total: int | None = None
+        self._result = _Measuring(window, active_clock)
+        self._measuring: _Measuring | None = self._result if measure else None
+        self._tracing: _Tracing | None = None
+        self._began: tuple[float, float | None] | None = None
+        self._ended: tuple[float, float | None, int] | None = None
+        self._nested = 0
+        self._explicit = False
+        self._finished = False
+        self.measured = threading.Event()
+        if not measure:
+            self.measured.set()
+
+    # What is read
+
+    @property
+    def progress(self) -> Progress:
+        """Steps that are over so far."""
+        return self._progress
+
+    @property
+    def steps_total(self) -> int | None:
+        """Steps in all; None when unknown. Never less than the steps done."""
+        total = self._total
+        return None if total is None else max(total, self._progress.steps_done)
+
+    @property
+    def finished(self) -> bool:
+        """The training is over."""
+        return self._finished
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What the measured steps say; None when there was none after the warm-up."""
+        return self._result.estimator.estimate()
+
+    @property
+    def measured_from_to_s(self) -> tuple[float, float] | None:
+        """When the measured steps began and ended, seconds since the epoch."""
+        started, ended = self._result.started_at_s, self._result.ended_at_s
+        return None if started is None or ended is None else (started, ended)
+
+    # What feeds it
+
+    def begin_step(self, *, explicit: bool = False) -> None:
+        """A step begins; the one before, if nothing came between, is over.
+
+        A step inside a step is a part of it. Steps that the user marked (`explicit`) win over
+        those that a framework reports, from the first mark on.
+        """
+        if explicit:
+            self._prefer_explicit()
+        elif self._explicit:
+            return
+        if self._began is not None and self._ended is None:
+            self._nested += 1
+            return
+        now = self._reading()
+        if self._ended is not None:
+            self._close(now[0], now[1])
+        self._began = now
+        if (tracing := self._tracing) is not None:
+            tracing.begin()
+
+    def end_step(self, steps: int = 1, *, explicit: bool = False) -> None:
+        """The step ends; it stood for so many steps of the training."""
+        if explicit != self._explicit or self._began is None or self._ended is not None:
+            return
+        if self._nested:
+            self._nested -= 1
+            return
+        self._ended = (*self._reading(), steps)
+        if (tracing := self._tracing) is not None:
+            tracing.end(steps)
+
+    def drop_step(self, *, explicit: bool = False) -> None:
+        """The open step failed: it does not count."""
+        if explicit != self._explicit:
+            return
+        if self._nested:
+            self._nested -= 1
+            return
+        if self._ended is None:
+            self._began = None
+            if (tracing := self._tracing) is not None:
+                tracing.end(0)
+
+    def pause(self) -> None:
+        """What follows is no step: a step that has ended lasts to its end; an open one goes on."""
+        if self._ended is None:
+            return
+        self._close(self._ended[0], self._ended[1])
+        self._began = None
+        if (tracing := self._tracing) is not None:
+            tracing.number += 1
+
+    def expect(self, steps: int | None) -> None:
+        """A framework will take so many more steps; None when unknown."""
+        if not self._explicit:
+            self._total = None if steps is None else self._progress.steps_done + steps
+
+    def expect_total(self, steps: int) -> None:
+        """The user says that the whole training has so many steps."""
+        self._prefer_explicit()
+        self._total = steps
+
+    # What drives it, from another thread
+
+    def trace(self, steps: int, annotate: Annotate) -> threading.Event:
+        """Mark the next steps in a framework's trace; the event is set after so many."""
+        tracing = _Tracing(steps, annotate)
+        if self._finished:
+            tracing.done.set()
+        self._tracing = tracing
+        if self._finished:  # it may have finished between the two
+            tracing.done.set()
+        return tracing.done
+
+    def stop_tracing(self) -> None:
+        """Mark no more steps."""
+        self._tracing = None
+
+    def finish(self) -> None:
+        """The training is over; whoever waits goes on with what there is."""
+        self.pause()
+        self._began = None
+        self._finished = True
+        self._measuring = None
+        self.measured.set()
+        if (tracing := self._tracing) is not None:
+            tracing.done.set()
+
+    def _reading(self) -> tuple[float, float | None]:
+        measuring = self._measuring
+        if measuring is None or measuring.active_clock is None:
+            return self._clock(), None
+        return self._clock(), measuring.active_clock()
+
+    def _close(self, at: float, active_at: float | None) -> None:
+        assert self._began is not None and self._ended is not None  # noqa: S101, PT018
+        began, active_began = self._began
+        steps = self._ended[2]
+        self._ended = None
+        wall_seconds = at - began
+        before = self._progress
+        # One reference is replaced, so that a reader never sees steps without their time.
+        self._progress = Progress(
+            steps_done=before.steps_done + steps,
+            stepping_seconds=before.stepping_seconds + wall_seconds,
+            last_step_at_s=time.time(),
+        )
+        measuring = self._measuring
+        if measuring is None:
+            return
+        active = None if active_at is None or active_began is None else active_at - active_began
+        if measuring.add(wall_seconds, active, steps):
+            self._measuring = None
+            self.measured.set()
+
+    def _prefer_explicit(self) -> None:
+        if self._explicit:
+            return
+        self._explicit = True
+        self._total = None
+        self._began = self._ended = None
+        self._nested = 0
+        if self._measuring is not None:
+            self._measuring.restart()

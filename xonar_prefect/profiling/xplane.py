@@ -1,0 +1,241 @@
+"""Reads a TensorFlow profiler trace: what was active, and why the rest was idle.
+
+The format is XSpace (also written by JAX): planes of lines of events. Only the fields used here are
+declared, as a protobuf message built at run time, so reading needs no TensorFlow; what is not
+declared is skipped.
+
+On GPUs, planes `/device:GPU:N` hold one line per stream; the other lines there are derived from
+them and would count everything twice. Without GPU planes, the operations on the host count.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from xonar_prefect.profiling.intervals import Coverage, Span, subtract, union
+
+STEP_NAME = "xonar step"
+_PICOSECONDS = 1e12
+_GPU_PLANE = "/device:GPU:"
+_HOST_PLANE = "/host:CPU"
+_STREAM_LINE = "Stream"
+_INPUT_LINE = "tf_data"
+
+_OPERATION = re.compile(r"^[^:]+:(?P<type>_?[A-Z]\w*)$")
+_COMMUNICATION_KERNEL = re.compile(r"nccl|rccl|sendrecv|memcpy\s?p2p", re.IGNORECASE)
+_COMMUNICATION_OPERATION = re.compile(r"^_?(Collective|Nccl|Send$|Recv$|HostSend$|HostRecv$)")
+# Waiting for input, calls into Python, and control flow that only contains other operations.
+_INPUT_OPERATION = re.compile(r"^(Iterator|Optional|GeneratorDataset)")
+_IDLE_OPERATIONS = frozenset(
+    "PyFunc EagerPyFunc PyFuncStateless PartitionedCall StatefulPartitionedCall RemoteCall Enqueue "
+    "While StatelessWhile If StatelessIf Case StatelessCase NoOp _SINK _SOURCE _Arg _Retval "
+    "_DeviceArg _DeviceRetval Const Identity ReadVariableOp".split()
+)
+_INPUT_EVENTS = ("IteratorGetNextOp", "PrefetchConsume")
+
+# Field numbers of tsl/profiler/protobuf/xplane.proto.
+_MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
+    "Stat": (
+        ("metadata_id", 1, "int64", False),
+        ("uint64_value", 3, "uint64", False),
+        ("int64_value", 4, "int64", False),
+    ),
+    "Event": (
+        ("metadata_id", 1, "int64", False),
+        ("offset_ps", 2, "int64", False),
+        ("duration_ps", 3, "int64", False),
+        ("stats", 4, "Stat", True),
+    ),
+    "Line": (
+        ("name", 2, "string", False),
+        ("timestamp_ns", 3, "int64", False),
+        ("events", 4, "Event", True),
+    ),
+    "Metadata": (("id", 1, "int64", False), ("name", 2, "string", False)),
+    "MetadataEntry": (("key", 1, "int64", False), ("value", 2, "Metadata", False)),
+    "Plane": (
+        ("name", 2, "string", False),
+        ("lines", 3, "Line", True),
+        ("event_metadata", 4, "MetadataEntry", True),
+        ("stat_metadata", 5, "MetadataEntry", True),
+    ),
+    "Space": (("planes", 1, "Plane", True),),
+}
+
+
+class TraceError(Exception):
+    """The trace cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """One traced step, in seconds; what is not accounted for is idle for other reasons."""
+
+    wall_seconds: float
+    active_seconds: float
+    communication_seconds: float
+    input_seconds: float
+
+
+@functools.cache
+def space_class() -> type[Any]:
+    """Return the protobuf message class of a trace, with the fields that are read here."""
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="xonar_xplane.proto", package="xonar")
+    for message_name, message_fields in _MESSAGES.items():
+        message = file.message_type.add(name=message_name)
+        for name, number, kind, repeated in message_fields:
+            label = field_type.LABEL_REPEATED if repeated else field_type.LABEL_OPTIONAL
+            field = message.field.add(name=name, number=number, label=label)
+            if kind in _MESSAGES:
+                field.type, field.type_name = field_type.TYPE_MESSAGE, f".xonar.{kind}"
+            else:
+                field.type = getattr(field_type, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("xonar.Space"))
+
+
+def read_steps(trace: bytes, step_name: str = STEP_NAME) -> tuple[StepTimes, ...]:
+    """Return the times of the steps that were marked in a trace, in order.
+
+    A step lasts to the beginning of the next one; one whose successor in number is missing lasts
+    to its own end. With several GPUs the busiest one counts: a gang is as slow as it.
+
+    Raises:
+        TraceError: It is no trace, or cut off.
+    """
+    try:
+        space = space_class().FromString(trace)
+    except DecodeError as error:
+        raise TraceError("the trace is damaged or cut off") from error
+    hosts = [plane for plane in space.planes if plane.name.startswith(_HOST_PLANE)]
+    gpus = [plane for plane in space.planes if plane.name.startswith(_GPU_PLANE)]
+    windows = _step_windows(hosts, step_name)
+    if not windows:
+        return ()
+    waits = union(span for plane in hosts for span in _input_waits(plane))
+    activities = [_gpu_activity(plane, waits) for plane in gpus] or [_host_activity(hosts, waits)]
+    return max(
+        (tuple(activity.times(*window) for window in windows) for activity in activities),
+        key=lambda steps: sum(step.active_seconds for step in steps),
+    )
+
+
+def read_directory(directory: Path) -> tuple[StepTimes, ...]:
+    """Read the newest trace that TensorFlow wrote below its log directory.
+
+    Raises:
+        TraceError: There is none, or it cannot be read.
+    """
+    files = sorted(directory.glob("plugins/profile/*/*.xplane.pb"))
+    if not files:
+        raise TraceError(f"no trace was written below {directory}")
+    return read_steps(files[-1].read_bytes())
+
+
+class _Activity:
+    """What a device did when; communication and waits count where nothing was active."""
+
+    def __init__(
+        self, active: Iterable[Span], communication: Iterable[Span], waits: list[Span]
+    ) -> None:
+        computing = union(active)
+        communicating = subtract(union(communication), computing)
+        waiting = subtract(subtract(waits, computing), communicating)
+        self._active = Coverage(computing)
+        self._communication = Coverage(communicating)
+        self._input = Coverage(waiting)
+
+    def times(self, begin: int, end: int) -> StepTimes:
+        """Return the times of the step between two points, given in picoseconds."""
+        return StepTimes(
+            wall_seconds=(end - begin) / _PICOSECONDS,
+            active_seconds=self._active.within(begin, end) / _PICOSECONDS,
+            communication_seconds=self._communication.within(begin, end) / _PICOSECONDS,
+            input_seconds=self._input.within(begin, end) / _PICOSECONDS,
+        )
+
+
+def _spans(plane: Any, line: Any) -> Iterator[tuple[str, Span, Any]]:
+    """Yield name, time in picoseconds and the event itself for the events of a line."""
+    names = {entry.key: entry.value.name for entry in plane.event_metadata}
+    start = line.timestamp_ns * 1000
+    for event in line.events:
+        begin = start + event.offset_ps
+        yield names.get(event.metadata_id, ""), (begin, begin + event.duration_ps), event
+
+
+def _step_windows(hosts: list[Any], step_name: str) -> list[Span]:
+    marked: list[tuple[Span, int]] = []
+    for plane in hosts:
+        numbers = {e.key for e in plane.stat_metadata if e.value.name == "step_num"}
+        for line in plane.lines:
+            for name, span, event in _spans(plane, line):
+                # The name may carry its arguments: `name#step_num=3,_r=1#`.
+                if name.partition("#")[0] != step_name:
+                    continue
+                values = [
+                    stat.int64_value or stat.uint64_value
+                    for stat in event.stats
+                    if stat.metadata_id in numbers
+                ]
+                marked.append((span, values[0] if values else len(marked)))
+    marked.sort()
+    windows: list[Span] = []
+    for index, ((begin, end), number) in enumerate(marked):
+        if index + 1 < len(marked) and marked[index + 1][1] == number + 1:
+            end = marked[index + 1][0][0]  # noqa: PLW2901
+        windows.append((begin, end))
+    return windows
+
+
+def _input_waits(plane: Any) -> Iterator[Span]:
+    for line in plane.lines:
+        if line.name.startswith(_INPUT_LINE):
+            continue
+        for name, span, _ in _spans(plane, line):
+            operation = _OPERATION.match(name)
+            if name.startswith(_INPUT_EVENTS) or (
+                operation and _INPUT_OPERATION.match(operation["type"])
+            ):
+                yield span
+
+
+def _host_activity(hosts: list[Any], waits: list[Span]) -> _Activity:
+    active: list[Span] = []
+    communication: list[Span] = []
+    for plane in hosts:
+        for line in plane.lines:
+            if line.name.startswith(_INPUT_LINE):  # the input pipeline is no device work
+                continue
+            for name, span, _ in _spans(plane, line):
+                operation = _OPERATION.match(name)
+                if operation is None:
+                    continue
+                kind = operation["type"]
+                if _COMMUNICATION_OPERATION.match(kind):
+                    communication.append(span)
+                elif kind not in _IDLE_OPERATIONS and not _INPUT_OPERATION.match(kind):
+                    active.append(span)
+    return _Activity(active, communication, waits)
+
+
+def _gpu_activity(plane: Any, waits: list[Span]) -> _Activity:
+    active: list[Span] = []
+    communication: list[Span] = []
+    for line in plane.lines:
+        if not line.name.startswith(_STREAM_LINE):
+            continue
+        for name, span, _ in _spans(plane, line):
+            is_communication = _COMMUNICATION_KERNEL.search(name)
+            (communication if is_communication else active).append(span)
+    return _Activity(active, communication, waits)
