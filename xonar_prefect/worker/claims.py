@@ -4,26 +4,31 @@ The server accepts a write of Scheduled over *any* state, and Pending over ended
 that rests on an old view may run a training twice or revive a cancelled one. The proposal of
 Pending is the one atomic gate: of several proposals the server accepts one, and while it lasts
 nobody else gets in. Therefore: propose Pending, read the run's history, and go on only if the
-state below our Pending is one from which a run may start. Otherwise put that state back.
+run has not ended since it was last scheduled. Otherwise put the state back in which it ended.
+
+The history's timestamps are not the order of its writes: the server takes the time before it
+waits for its database. States that were written at the same time may stand in either order, so
+nothing here depends on what stands next to what, only on what has happened since a person or the
+flow itself scheduled the run, which is long before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.objects import FlowRun, State, StateDetails, StateType
+from prefect.client.schemas.actions import StateCreate
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Failed, Pending, Scheduled
+from prefect.states import Failed, Pending, Scheduled
 
 AWAITING_GPU = "AwaitingGPU"
 REFUSED = "Refused"
-
-_CANCELLED = frozenset({StateType.CANCELLED, StateType.CANCELLING})
 
 _logger = logging.getLogger(__name__)
 
@@ -48,29 +53,43 @@ class Claims:
             False when it is not to be had: claimed by somebody else, cancelled, ended, deleted,
             or kept back by a concurrency limit.
         """
-        return await self._claim(flow_run.id) is not None
+        proposed: State = Pending(message=self._claim_message)
+        try:
+            result = await self._client.set_flow_run_state(flow_run.id, proposed)
+        except ObjectNotFound:
+            return False
+        claim = result.state
+        if result.status != SetStateStatus.ACCEPT or claim is None or not claim.is_pending():
+            return False
+        state, history = await self._read(flow_run.id)
+        if state is None or state.id != claim.id:
+            return False  # something newer stands above our claim, and rightly so
+        if ended := _ended_since_scheduled(history):
+            _logger.info("Run %r had already ended as %s; it stays so.", flow_run.name, ended.name)
+            await self._put_back(flow_run.id, ended)
+            return False
+        return True
 
     async def mark_held(self, flow_run: FlowRun, reason: str) -> bool:
         """Show a scheduled run as AwaitingGPU with a reason; its scheduled time stays."""
-        claim = await self._claim(flow_run.id)
-        if claim is None:
+        if not await self.claim(flow_run):
             return False
-        return await self._hand_back(flow_run.id, claim, _scheduled_time(flow_run.state), reason)
+        return await self._hand_back(flow_run.id, _scheduled_time(flow_run.state), reason)
 
     async def give_back(self, flow_run: FlowRun, reason: str) -> bool:
         """Put a run that we claimed but did not start back into the queue."""
-        history = await self._history(flow_run.id)
-        if not history or not self.is_ours(history[-1]):
+        state, history = await self._read(flow_run.id)
+        if not self.is_ours(state):
             return False
-        below = history[-2] if len(history) > 1 else None
-        if below is not None and below.is_final():
-            await self._put_back(flow_run.id, below)
+        if ended := _ended_since_scheduled(history):
+            await self._put_back(flow_run.id, ended)
             return False
-        return await self._hand_back(flow_run.id, history[-1].id, _scheduled_time(below), reason)
+        scheduled = max(filter(State.is_scheduled, history), key=_timestamp, default=None)
+        return await self._hand_back(flow_run.id, _scheduled_time(scheduled), reason)
 
     async def refuse(self, flow_run: FlowRun, reason: str) -> bool:
         """End a run that can never start here, with the reason as its message."""
-        if await self._claim(flow_run.id) is None:
+        if not await self.claim(flow_run):
             return False
         await self._client.set_flow_run_state(flow_run.id, Failed(name=REFUSED, message=reason))
         return True
@@ -80,42 +99,7 @@ class Claims:
         for run_id, state in list(self._owed.items()):
             await self._put_back(run_id, state)
 
-    async def _claim(self, run_id: UUID) -> UUID | None:
-        """Return the id of our Pending state, verified; None when the run is not to be had."""
-        proposed = Pending(message=self._claim_message)
-        try:
-            result = await self._client.set_flow_run_state(run_id, proposed)
-        except ObjectNotFound:
-            return None
-        if result.status != SetStateStatus.ACCEPT or result.state is None:
-            return None
-        if not result.state.is_pending():
-            return None
-        ours = result.state.id
-        history = await self._history(run_id)
-        position = next((i for i, state in enumerate(history) if state.id == ours), None)
-        if position is None or position != len(history) - 1:
-            return None  # something newer stands above our claim, and rightly so
-        below = history[position - 1] if position else None
-        if below is None:
-            return ours
-        if not below.is_scheduled():
-            _logger.info("Run %s had already ended as %s; it stays so.", run_id, below.name)
-            await self._put_back(run_id, below)
-            return None
-        if (
-            below.name == AWAITING_GPU
-            and position >= 2
-            and history[position - 2].type in _CANCELLED
-        ):
-            # A mark was written over a cancel: the cancel wins.
-            await self._put_back(run_id, Cancelled(message=history[position - 2].message))
-            return None
-        return ours
-
-    async def _hand_back(
-        self, run_id: UUID, claim: UUID, scheduled_time: datetime | None, reason: str
-    ) -> bool:
+    async def _hand_back(self, run_id: UUID, scheduled_time: datetime | None, reason: str) -> bool:
         """Replace our Pending by AwaitingGPU, and give way to a cancel that came in between."""
         held: State = Scheduled(name=AWAITING_GPU, message=reason, scheduled_time=scheduled_time)
         try:
@@ -124,37 +108,49 @@ class Claims:
             return False
         if result.status != SetStateStatus.ACCEPT:
             return False
-        history = await self._history(run_id)
-        position = next((i for i, state in enumerate(history) if state.id == claim), None)
-        if position is None:
-            return False
-        above = history[position + 1 :]
-        cancel = next((state for state in above if state.type in _CANCELLED), None)
-        revived = any(state.name == AWAITING_GPU for state in above) and cancel is not None
-        if revived and cancel is not None and not above[-1].is_final():
-            await self._put_back(run_id, Cancelled(message=cancel.message))
-            return False
-        return True
+        state, history = await self._read(run_id)
+        ended = _ended_since_scheduled(history)
+        if ended is not None and state is not None and not state.is_final():
+            await self._put_back(run_id, ended)
+        return ended is None
 
     async def _put_back(self, run_id: UUID, state: State) -> None:
-        copy: State = State(
-            type=state.type,
-            name=state.name,
-            message=state.message,
-            data=state.data,
-            state_details=StateDetails(),
-        )
+        """Write an earlier state again, with its result."""
         self._owed[run_id] = state
-        try:
-            await self._client.set_flow_run_state(run_id, copy, force=True)
-        except ObjectNotFound:
-            pass
+        copy = StateCreate(type=state.type, name=state.name, message=state.message, data=state.data)
+        body = {"state": copy.model_dump(mode="json"), "force": True}
+        with contextlib.suppress(ObjectNotFound):
+            await self._client.request(
+                "POST", "/flow_runs/{id}/set_state", path_params={"id": run_id}, json=body
+            )
         self._owed.pop(run_id, None)
 
-    async def _history(self, run_id: UUID) -> Sequence[State]:
-        states = await self._client.read_flow_run_states(run_id)
-        return sorted(states, key=lambda state: state.timestamp)
+    async def _read(self, run_id: UUID) -> tuple[State | None, Sequence[State]]:
+        """Return the run's state and all it has been in; nothing when it was deleted."""
+        try:
+            flow_run = await self._client.read_flow_run(run_id)
+            return flow_run.state, await self._client.read_flow_run_states(run_id)
+        except ObjectNotFound:
+            return None, ()
+
+
+def _timestamp(state: State) -> datetime:
+    return state.timestamp
 
 
 def _scheduled_time(state: State | None) -> datetime | None:
     return None if state is None else state.state_details.scheduled_time
+
+
+def _ended_since_scheduled(history: Sequence[State]) -> State | None:
+    """Return the latest state in which a run ended after it was last properly scheduled.
+
+    AwaitingGPU does not count as scheduling: it may have been written over a cancel.
+    """
+    scheduled = [s for s in history if s.is_scheduled() and s.name != AWAITING_GPU]
+    since = max(scheduled, key=_timestamp, default=None)
+    ended = [s for s in history if s.is_final() or s.is_cancelling()]
+    latest = max(ended, key=_timestamp, default=None)
+    if latest is None or (since is not None and latest.timestamp < since.timestamp):
+        return None
+    return latest

@@ -91,7 +91,7 @@ class Explanations:
         """Show where a run goes and beside whom."""
         self.forget(release.training.run_id)
         _logger.info("Releasing %r: %s", release.training.name, release.reason)
-        values: dict[str, str] = {
+        values: dict[str, bool | int | float | str] = {
             labels.REASON_CODE: release.code.value,
             labels.REASON: release.reason,
             labels.DEVICES: ", ".join(release.devices),
@@ -108,12 +108,15 @@ class Explanations:
         refused = await self._claims.refuse(flow_run, refuse.reason)
         if refused:
             _logger.warning("Refusing %r: %s", refuse.training.name, refuse.reason)
-            values = {labels.REASON_CODE: refuse.code.value, labels.REASON: refuse.reason}
+            values: dict[str, bool | int | float | str] = {
+                labels.REASON_CODE: refuse.code.value,
+                labels.REASON: refuse.reason,
+            }
             await self._label(flow_run, values)
             await self._artifact(flow_run, refuse)
         return refused
 
-    async def _label(self, flow_run: FlowRun, values: dict[str, str]) -> None:
+    async def _label(self, flow_run: FlowRun, values: dict[str, bool | int | float | str]) -> None:
         try:
             await self._client.update_flow_run_labels(flow_run.id, values)
         except ObjectNotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 import anyio.to_thread
 
@@ -89,15 +91,9 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
         start_new_session=True,
         close_fds=True,
     )
-    try:
-        if process.stdin is None:
-            raise BrokenPipeError("the launcher has no standard input")
-        with process.stdin as pipe:
-            pipe.write(json.dumps(specification).encode())
-    except BrokenPipeError:
-        process.kill()
-        process.wait()
-        raise
+    # Does not fail when the launcher has died: its exit is then noticed like any other.
+    with contextlib.suppress(BrokenPipeError), cast("IO[bytes]", process.stdin) as pipe:
+        pipe.write(json.dumps(specification).encode())
     return process
 
 

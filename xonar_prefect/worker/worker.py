@@ -18,10 +18,10 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 import httpx
-import prefect.types._datetime
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import WorkerFlowRunResponse
 from prefect.exceptions import InfrastructureNotFound, ObjectNotFound
+from prefect.types._datetime import now
 from prefect.workers.base import BaseWorker
 
 from xonar_prefect.core.ledger import SlotState
@@ -85,8 +85,9 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
     def __init__(
         self,
         work_pool_name: str,
-        *args: Any,
+        work_queues: list[str] | None = None,
         name: str | None = None,
+        *,
         limit: int | None = None,
         settings: XonarSettings | None = None,
         observe_only: bool = False,
@@ -96,7 +97,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
 
         Args:
             work_pool_name: The pool whose runs it takes.
-            *args: As for `prefect.workers.base.BaseWorker`.
+            work_queues: The queues of the pool it serves; all of them by default.
             name: Its name; stable by default (`xonar-HOSTNAME`), so that after a restart it finds
                 the trainings that it started.
             limit: Trainings that it runs at once; held ones do not count.
@@ -107,7 +108,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         # The base class would count a training only while its own task runs, not an adopted one;
         # the limit is a rule of the decision instead.
         super().__init__(
-            work_pool_name, *args, name=name or f"xonar-{socket.gethostname()}", **kwargs
+            work_pool_name, work_queues, name or f"xonar-{socket.gethostname()}", **kwargs
         )
         self._training_limit = limit
         self._settings = settings
@@ -164,7 +165,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
 
     async def get_and_submit_flow_runs(self) -> list[FlowRun]:
         """Look at everything once and decide; the base class calls this at every poll."""
-        self._last_polled_time = prefect.types._datetime.now("UTC")
+        self._last_polled_time = now("UTC")
         self._force = True
         return await self._take_turn()
 

@@ -1,0 +1,23 @@
+"""Fixtures of every suite: a Prefect server for the session, private and quiet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+# Before Prefect is imported: no telemetry, and nothing of the developer's own profile.
+os.environ["DO_NOT_TRACK"] = "1"
+os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+os.environ.pop("PREFECT_API_URL", None)
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[str]:
+    """Start one real Prefect server with a database of its own; yields its API address."""
+    from prefect.settings import get_current_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield str(get_current_settings().api.url)
