@@ -6,7 +6,7 @@ from cyclopts import App
 from rich.console import Console
 
 from xonar_prefect import __version__
-from xonar_prefect.cli import doctor, gpus, pool, profiles, queue
+from xonar_prefect.cli import doctor, gpus, pool, profiles, queue, worker
 
 
 def application() -> App:
@@ -19,6 +19,7 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
     )
     app.command(pool.app)
+    app.command(worker.app)
     app.command(queue.queue)
     app.command(gpus.gpus)
     app.command(profiles.app)

@@ -127,6 +127,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         Raises:
             SystemExit: Something is wrong that the user must mend; it is said in one sentence.
         """
+        _log_where_prefect_logs()
         try:
             settings = self._settings or load_settings()
             policy = policy_named(settings.policy)
@@ -380,3 +381,12 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         except ObjectNotFound:
             return
         await self._parts.dispatch.renew_profiles(slot, flow_run)
+
+
+def _log_where_prefect_logs() -> None:
+    """Show this package's log beside the worker's own: Prefect configures only its loggers."""
+    package, prefect = logging.getLogger("xonar_prefect"), logging.getLogger("prefect")
+    for handler in prefect.handlers:
+        if handler not in package.handlers:
+            package.addHandler(handler)
+    package.setLevel(prefect.getEffectiveLevel())

@@ -1,0 +1,86 @@
+"""`xonar worker start`: hold a pool's trainings and release them to this host's devices."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from xonar_prefect.cli.output import say
+
+if TYPE_CHECKING:
+    from xonar_prefect.settings import XonarSettings
+
+app = App(name="worker", help="Run the worker of a xonar work pool.")
+
+
+@app.command
+def start(
+    *,
+    pool: Annotated[str, Parameter(name=["--pool", "-p"])],
+    name: Annotated[str | None, Parameter(name=["--name", "-n"])] = None,
+    work_queue: Annotated[list[str] | None, Parameter(name=["--work-queue", "-q"])] = None,
+    limit: Annotated[int | None, Parameter(name=["--limit", "-l"])] = None,
+    policy: str | None = None,
+    devices: Literal["auto", "nvidia", "cpu"] | None = None,
+    cpu_devices: str | None = None,
+    max_wait_seconds: float | None = None,
+    observe: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Start a worker; its trainings live on when it is stopped, and are adopted at its return.
+
+    Example: `xonar worker start --pool gpus --policy complementary`
+
+    Args:
+        pool: The work pool, of type xonar.
+        name: The worker's name; the host's by default. Keep it over restarts.
+        work_queue: A queue of the pool to serve; repeat for several. All of them by default.
+        limit: Trainings that run at once; held ones do not count.
+        policy: Who runs beside whom: serial, parallel or complementary.
+        devices: GPUs (nvidia), processor cores (cpu), or whatever there is (auto).
+        cpu_devices: Processor cores that stand in as devices, such as `0,2-3`.
+        max_wait_seconds: Age from which no later training may take the place of a held one.
+        observe: Decide and explain, but let no trainings share a device.
+    """
+    from xonar_prefect.core.policies import policy_named
+    from xonar_prefect.settings import load_settings
+
+    settings = load_settings(
+        policy=policy, devices=devices, cpu_devices=cpu_devices, max_wait_seconds=max_wait_seconds
+    )
+    policy_named(settings.policy)  # a misspelt name is said before anything is started
+    asyncio.run(_serve(pool, name, work_queue, limit, settings, observe=observe))
+
+
+async def _serve(
+    pool: str,
+    name: str | None,
+    work_queues: list[str] | None,
+    limit: int | None,
+    settings: XonarSettings,
+    *,
+    observe: bool,
+) -> None:
+    from xonar_prefect.cli.server import connected, existing_xonar_pool
+    from xonar_prefect.worker.worker import XonarWorker
+
+    async with connected() as client:
+        await existing_xonar_pool(client, pool)
+    worker = XonarWorker(
+        pool,
+        work_queues,
+        name,
+        limit=limit,
+        settings=settings,
+        observe_only=observe,
+        create_pool_if_not_found=False,
+    )
+    working = asyncio.ensure_future(worker.start(printer=say))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    try:
+        await working
+    except asyncio.CancelledError:
+        say(f"Worker {worker.name!r} stopped; its trainings run on.")
