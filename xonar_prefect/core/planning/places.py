@@ -16,16 +16,16 @@ class Place:
     Attributes:
         device: The device, with the plan's releases among its residents.
         available_mib: What may still be reserved on it.
+        unprofiled: Residents that have the whole device because their peak is not known.
         reserved_for: The training that waited longest; no later one may come here before it.
     """
 
-    __slots__ = ("_limits", "available_mib", "device", "memory_type", "reserved_for")
+    __slots__ = ("_limits", "available_mib", "device", "memory_type", "reserved_for", "unprofiled")
 
     def __init__(self, device: Device, limits: Limits) -> None:
         residents = sorted(device.residents, key=lambda r: (r.started_at_s, r.training.run_id))
         self._limits = limits
-        self.device = replace(device, residents=tuple(residents))
-        self.available_mib = memory.available_mib(self.device, limits)
+        self._settle(replace(device, residents=tuple(residents)))
         self.memory_type = (device.model, device.memory_mib, device.reserved_mib)
         self.reserved_for: Training | None = None
 
@@ -41,8 +41,17 @@ class Place:
 
     def put(self, resident: Resident) -> None:
         """Add a resident."""
-        self.device = replace(self.device, residents=(*self.device.residents, resident))
-        self.available_mib = memory.available_mib(self.device, self._limits)
+        self._settle(replace(self.device, residents=(*self.device.residents, resident)))
+
+    def _settle(self, device: Device) -> None:
+        self.device = device
+        self.available_mib = memory.available_mib(device, self._limits)
+        self.unprofiled = tuple(
+            resident.training
+            for resident in device.residents
+            if resident.request_mib is None
+            and memory.request_mib(resident.training, device.model, self._limits) is None
+        )
 
     def need_of(self, kind: Kind) -> Need:
         """Return what trainings of this kind must be given here."""
@@ -68,7 +77,7 @@ class Place:
         if not need.possible:
             return ReasonCode.INSUFFICIENT_MEMORY
         if self.residents:
-            code = _obstacle_beside(training, need, self.residents)
+            code = self._obstacle_beside(training, need)
             if code is not None:
                 return code
         if not memory.fits(need, self.device, self.available_mib, self._limits):
@@ -77,6 +86,18 @@ class Place:
             return ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE
         if self.is_kept_from(training):
             return ReasonCode.OLDER_TRAINING_WAITS
+        return None
+
+    def _obstacle_beside(self, training: Training, need: Need) -> ReasonCode | None:
+        residents = self.residents
+        if training.exclusive or any(resident.training.exclusive for resident in residents):
+            return ReasonCode.EXCLUSIVE
+        if self.unprofiled:
+            return ReasonCode.PARTNER_UNPROFILED
+        if not need.known:
+            return ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE
+        if any(len(resident.devices) != training.gpus for resident in residents):
+            return ReasonCode.GANG_INCOMPLETE
         return None
 
     def is_kept_from(self, training: Training) -> bool:
@@ -120,17 +141,3 @@ class Option:
     def available_mib(self) -> int:
         """The least that is available on any of the devices."""
         return min(place.available_mib for place in self.places)
-
-
-def _obstacle_beside(
-    training: Training, need: Need, residents: tuple[Resident, ...]
-) -> ReasonCode | None:
-    if training.exclusive or any(resident.training.exclusive for resident in residents):
-        return ReasonCode.EXCLUSIVE
-    if any(resident.request_mib is None for resident in residents):
-        return ReasonCode.PARTNER_UNPROFILED
-    if not need.known:
-        return ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE
-    if any(len(resident.devices) != training.gpus for resident in residents):
-        return ReasonCode.GANG_INCOMPLETE
-    return None

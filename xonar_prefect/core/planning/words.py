@@ -100,9 +100,8 @@ def obstacle(
             return f"{quoted(alone)} on {place.label} shares its device with nobody."
         return f"{place.label} has {quoted(there)}, but {who} shares its device with nobody."
     if code is ReasonCode.PARTNER_UNPROFILED:
-        whole = [r.training for r in place.residents if r.request_mib is None]
         return (
-            f"{place.label} has {quoted(whole)}, whose memory peak is not known yet; "
+            f"{place.label} has {quoted(place.unprofiled)}, whose memory peak is not known yet; "
             "nobody joins until it is."
         )
     if code is ReasonCode.GANG_INCOMPLETE:
