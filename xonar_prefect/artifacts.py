@@ -23,7 +23,7 @@ _COLOURS = {
     "input": "#3aa17e",
     "other idle": "#cbd2d9",
 }
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~-])")
+_MARKDOWN_SPECIAL = re.compile(r"(^[-+#]|[\\`*_{}\[\]<>|~])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +221,7 @@ def _profile_svg(training: str, profile: Profile) -> str:
     left, top = 20.0, 52.0
     inner = _WIDTH - 2 * left
     parts = [
-        f'<text x="{left}" y="30" font-size="18" font-weight="600" fill="{_INK}">'
-        f"{_shortened(training)}</text>",
+        _text(left, 30, _shortened(training), size=18, weight=600),
         f'<rect x="{left}" y="{top}" width="{inner}" height="{_BAR_HEIGHT}" fill="#eef1f4"/>',
     ]
     position, legend = left, left
@@ -238,14 +237,11 @@ def _profile_svg(training: str, profile: Profile) -> str:
         label = f"{name} {percent(share)}"
         parts.append(
             f'<rect x="{legend:.0f}" y="102" width="12" height="12" fill="{_COLOURS[name]}"/>'
-            f'<text x="{legend + 18:.0f}" y="113" font-size="14" fill="{_INK}">{label}</text>'
+            + _text(legend + 18, 113, label)
         )
         legend += 34 + 8 * len(label)
     if profile.active_fraction is None:
-        parts.append(
-            f'<text x="{left + 10}" y="{top + 22}" font-size="14" fill="{_PALE}">'
-            "active fraction unknown</text>"
-        )
+        parts.append(_text(left + 10, top + 22, "active fraction unknown", colour=_PALE))
     facts = (
         f"step {seconds(profile.step_seconds)}"
         + (
@@ -255,7 +251,7 @@ def _profile_svg(training: str, profile: Profile) -> str:
         )
         + f"   peak memory {mebibytes(profile.peak_memory_mib)}"
     )
-    parts.append(f'<text x="{left}" y="146" font-size="15" fill="{_INK}">{facts}</text>')
+    parts.append(_text(left, 146, facts, size=15))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="166" '
         f'viewBox="0 0 {_WIDTH} 166" font-family="system-ui, sans-serif">'
@@ -263,6 +259,15 @@ def _profile_svg(training: str, profile: Profile) -> str:
     )
 
 
+def _text(
+    x: float, y: float, text: str, *, size: int = 14, weight: int = 400, colour: str = _INK
+) -> str:
+    return (
+        f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" font-weight="{weight}" '
+        f'fill="{colour}">{html.escape(text)}</text>'
+    )
+
+
 def _shortened(text: str, length: int = 60) -> str:
     plain = " ".join(text.split())
-    return html.escape(plain if len(plain) <= length else plain[: length - 1] + "\u2026")
+    return plain if len(plain) <= length else plain[: length - 1] + "\u2026"

@@ -20,13 +20,21 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _active: Session | None = None
-_elsewhere: ContextVar[bool] = ContextVar("xonar_unmeasured", default=False)
+_of_context: ContextVar[Session | None] = ContextVar("xonar_session", default=None)
 
 
 def current_session() -> Session | None:
     """Return the session that steps of this context belong to, if there is one."""
-    session = _active
-    return None if session is None or _elsewhere.get() else session
+    active = _active
+    if active is None:
+        return None
+    mine = _of_context.get()
+    return active if mine is None or mine is active else None
+
+
+def is_measured() -> bool:
+    """Whether this context already belongs to a training that is measured."""
+    return _active is not None and _of_context.get() is _active
 
 
 @contextlib.contextmanager
@@ -37,24 +45,20 @@ def activated(session: Session) -> Iterator[bool]:
     """
     global _active  # noqa: PLW0603
     with _lock:
-        mine = _active is None
-        if mine:
+        has_turn = _active is None
+        if has_turn:
             _active = session
-    if not mine:
-        token = _elsewhere.set(True)
-        try:
-            yield False
-        finally:
-            # A generator may be finished in another context than the one it began in.
-            with contextlib.suppress(ValueError):
-                _elsewhere.reset(token)
-        return
+    token = _of_context.set(session)
     try:
-        yield True
+        yield has_turn
     finally:
-        with _lock:
-            _active = None
-        session.finish()
+        # A generator may be finished in another context than the one it began in.
+        with contextlib.suppress(ValueError):
+            _of_context.reset(token)
+        if has_turn:
+            with _lock:
+                _active = None
+            session.finish()
 
 
 class step:  # noqa: N801

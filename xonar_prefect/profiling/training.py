@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from xonar_prefect.core.models import Profile
 from xonar_prefect.profiling import tensorflow
+from xonar_prefect.profiling.keras import watching_keras
 from xonar_prefect.profiling.marks import activated
 from xonar_prefect.profiling.measurement import (
     Measurement,
@@ -111,7 +112,7 @@ class MeasuredTraining:
         self._probe.reporter.begin(session, profiling=self._wanted)
         if self._memory_limit_mib is not None:
             stack.enter_context(tensorflow.limited_memory(self._memory_limit_mib))
-        stack.enter_context(tensorflow.watching_keras())
+        stack.enter_context(watching_keras())
         if self._wanted:
             self._sessions.put(session)
 

@@ -34,10 +34,10 @@ _COMMUNICATION_KERNEL = re.compile(r"nccl|rccl|sendrecv|memcpy\s?p2p", re.IGNORE
 _COMMUNICATION_OPERATION = re.compile(r"^_?(Collective|Nccl|Send$|Recv$|HostSend$|HostRecv$)")
 # Waiting for input, calls into Python, and control flow that only contains other operations.
 _INPUT_OPERATION = re.compile(r"^(Iterator|Optional|GeneratorDataset)")
-_IDLE_OPERATIONS = frozenset(
-    "PyFunc EagerPyFunc PyFuncStateless PartitionedCall StatefulPartitionedCall RemoteCall Enqueue "
-    "While StatelessWhile If StatelessIf Case StatelessCase NoOp _SINK _SOURCE _Arg _Retval "
-    "_DeviceArg _DeviceRetval Const Identity ReadVariableOp".split()
+_IDLE_OPERATION = re.compile(
+    r"^(PyFunc|EagerPyFunc|PyFuncStateless|PartitionedCall|StatefulPartitionedCall|RemoteCall"
+    r"|Enqueue|(Stateless)?(While|If|Case)|NoOp|Const|Identity|ReadVariableOp"
+    r"|_(SINK|SOURCE|Arg|Retval|DeviceArg|DeviceRetval))$"
 )
 _INPUT_EVENTS = ("IteratorGetNextOp", "PrefetchConsume")
 
@@ -224,7 +224,7 @@ def _host_activity(hosts: list[Any], waits: list[Span]) -> _Activity:
                 kind = operation["type"]
                 if _COMMUNICATION_OPERATION.match(kind):
                     communication.append(span)
-                elif kind not in _IDLE_OPERATIONS and not _INPUT_OPERATION.match(kind):
+                elif not _INPUT_OPERATION.match(kind) and not _IDLE_OPERATION.match(kind):
                     active.append(span)
     return _Activity(active, communication, waits)
 

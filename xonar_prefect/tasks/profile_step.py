@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import threading
@@ -17,20 +18,25 @@ from prefect.client.schemas.objects import State
 from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Completed
+from prefect.utilities.visualization import get_task_viz_tracker
 
 from xonar_prefect.artifacts import Card, missing_profile_card, profile_card
 from xonar_prefect.core.codec import PROFILE_ARTIFACT_TYPE, profile_to_dict, recipe_to_dict
 from xonar_prefect.core.models import Profile
+from xonar_prefect.errors import UnknownParameterError
+from xonar_prefect.profiling.marks import is_measured
 from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.run_directory import RunDirectory
-from xonar_prefect.training_identity import TrainingIdentity
+from xonar_prefect.tasks.identity import TrainingIdentity, identify
 
 logger = logging.getLogger(__name__)
 
 # How long the end of a training waits for its profile to be published, at most.
 _PUBLISH_SECONDS = 20.0
+# The same when the run is being cancelled and will be killed soon.
+_URGENT_SECONDS = 2.0
 _ARTIFACT_VERSION = 1
 
 _probe_lock = threading.Lock()
@@ -76,16 +82,12 @@ class ProfileStep:
         """Return the context in which the training's function runs."""
         return self._training.attempt()
 
-    def close(self, timeout_seconds: float = _PUBLISH_SECONDS) -> None:
-        """No attempt will follow; wait until the profile is published, within limits."""
+    def close(self, urgent: bool = False) -> None:  # noqa: FBT001, FBT002
+        """No attempt will follow; wait, but not for ever, until the profile is published."""
         self._training.close()
-        self._thread.join(timeout_seconds)
+        self._thread.join(_URGENT_SECONDS if urgent else _PUBLISH_SECONDS)
         if self._thread.is_alive():
-            logger.warning(
-                "The profile of %s was not published within %s s.",
-                self._identity.name,
-                timeout_seconds,
-            )
+            logger.warning("The profile of %s was not published in time.", self._identity.name)
 
     def _run_task(self) -> None:
         label = f"profile {self._identity.name}"
@@ -101,7 +103,7 @@ class ProfileStep:
             )
             task(return_state=True)
         except Exception:
-            # A profile is not worth a training; without one it counts as unprofiled.
+            # For example because Prefect's API does not answer.
             logger.warning("Profiling %s failed.", self._identity.name, exc_info=True)
         finally:
             self._probe.reporter.profiled(published=False)
@@ -109,29 +111,35 @@ class ProfileStep:
     def _profile(self) -> State[Any]:
         if self._is_known:
             return Completed(name="Cached", message=f"Profile {self._identity.key} is known.")
+        try:
+            return self._measured()
+        except Exception as error:
+            # A profile is not worth a training; without one it counts as unprofiled.
+            logger.debug("Profiling failed.", exc_info=True)
+            return self._without_profile(f"Profiling failed: {error!r}.")
+
+    def _measured(self) -> State[Any]:
         measurement = self._training.measure()
         if not self._training.took_turn:
-            why = (
-                "Another training of this process was being measured."
-                if self._training.gave_way
-                else "The training did not run in this process."
+            return Completed(
+                name="Skipped",
+                message=(
+                    "Another training of this process was being measured."
+                    if self._training.gave_way
+                    else "The training did not run in this process: it never started, its result "
+                    "was cached, or its task runner uses other processes."
+                ),
             )
-            return Completed(name="Skipped", message=why)
         profile = self._profile_of(measurement)
-        if profile is None:
-            problem = (
+        if profile is None or measurement.estimate is None:
+            return self._without_profile(
                 "This training took no step after the warm-up: use Keras fit, or mark its steps "
                 "with xonar_prefect.steps(...)."
             )
-            self._publish_card(missing_profile_card(self._identity.name, problem))
-            get_run_logger().warning(problem)
-            return Completed(name="Unprofiled", message=problem)
         card = profile_card(
             self._identity.name,
             profile,
-            measured_step_seconds=(
-                measurement.estimate.step_seconds if measurement.estimate else None
-            ),
+            measured_step_seconds=measurement.estimate.step_seconds,
         )
         self._publish_data(profile, measurement, card.description)
         _measured.add((self._identity.flow_run_id, self._identity.key))
@@ -139,6 +147,12 @@ class ProfileStep:
         self._publish_card(card)
         get_run_logger().info("Profile of %s: %s", self._identity.name, card.description)
         return Completed(message=card.description)
+
+    def _without_profile(self, problem: str) -> State[Any]:
+        get_run_logger().warning(problem)
+        with contextlib.suppress(Exception):
+            self._publish_card(missing_profile_card(self._identity.name, problem))
+        return Completed(name="Unprofiled", message=problem)
 
     def _profile_of(self, measurement: Measurement) -> Profile | None:
         placement = self._identity.placement
@@ -191,6 +205,29 @@ class ProfileStep:
                     task_run_id=context.task_run.id if context else None,
                 )
             )
+
+
+def begin_profile_step(
+    name: str, profile_by: tuple[str, ...] | None, window: Window
+) -> ProfileStep | None:
+    """Begin the profile step of the training that is about to start in this context.
+
+    Returns None where there is nothing to measure: outside a flow run, while a flow is drawn, and
+    inside a training that is measured already.
+
+    Raises:
+        UnknownParameterError: `profile_by` names a parameter that the flow run does not have.
+    """
+    try:
+        if get_task_viz_tracker() is not None or is_measured():
+            return None
+        identity = identify(name, profile_by)
+        return None if identity is None else ProfileStep(identity, window)
+    except UnknownParameterError:
+        raise  # the user's mistake: better said now than found in a slow queue
+    except Exception:
+        logger.warning("%s is not profiled.", name, exc_info=True)
+        return None
 
 
 def slug(name: str) -> str:

@@ -1,26 +1,25 @@
-"""`@xonar_task`: `@task` with a profiling task run beside the training."""
+"""`XonarTask` and its decorator."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from prefect import Flow, Task
-from prefect.utilities.visualization import get_task_viz_tracker
 
 from xonar_prefect.errors import FlowOverTaskError, SettingsError, UnknownParameterError
-from xonar_prefect.measured_function import MeasuredTaskFunction, ProfiledFlowFunction
-from xonar_prefect.profile_step import ProfileStep
 from xonar_prefect.profiling.window import Window
-from xonar_prefect.surrounding import surrounded
-from xonar_prefect.training_identity import identify
+from xonar_prefect.tasks.functions import MeasuredTaskFunction, ProfiledFlowFunction
+from xonar_prefect.tasks.profile_step import ProfileStep, begin_profile_step
+from xonar_prefect.tasks.surrounding import Surrounding
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_DEFAULT_WINDOW = Window()
 
 
 class XonarTask(Task[P, R]):
@@ -29,24 +28,22 @@ class XonarTask(Task[P, R]):
     It does all that a `Task` does. Its profile is kept under a key made of the flow, the task and
     the flow run's parameters (`profile_by` names those that shape the work). One training at a
     time is measured in a process: of trainings that run at once (`map`, `submit`), the first one
-    is, and the others run unmeasured.
+    is, and the others run unmeasured. Within a flow that is a training itself it is a plain task.
     """
 
     profile_by: tuple[str, ...] | None = None
-    window: Window = Window()
+    window: Window = _DEFAULT_WINDOW
 
     def with_options(
         self,
         *,
-        profile_by: Iterable[str] | None = None,
+        profile_by: str | Iterable[str] | None = None,
         window: Window | None = None,
         **task_options: Any,
     ) -> XonarTask[P, R]:
         """Return a copy with other options: those of `Task.with_options` and our own."""
-        plain = super().with_options(**task_options)
-        changed: XonarTask[P, R] = object.__new__(type(self))
-        changed.__dict__.update(plain.__dict__)
-        changed.profile_by = self.profile_by if profile_by is None else tuple(profile_by)
+        changed = _as_training(super().with_options(**task_options), type(self))
+        changed.profile_by = self.profile_by if profile_by is None else _paths(profile_by)
         changed.window = window or self.window
         return changed
 
@@ -55,73 +52,71 @@ class XonarTask(Task[P, R]):
         step = self._begin()
         if step is None:
             return super().__call__(*args, **kwargs)
-        run = functools.partial(Task.__call__, self._measured_by(step), *args, **kwargs)
-        return surrounded(
-            run, isasync=self.isasync, isgenerator=self.isgenerator, closing=step.close
-        )
+        call = functools.partial(Task.__call__, self._measured_by(step), *args, **kwargs)
+        return self._kind(closing=step.close).run(call)
 
     def submit(self, *args: Any, **kwargs: Any) -> Any:
         """Submit the training to the flow's task runner; its profiling task run is not."""
         step = self._begin()
         if step is None:
             return super().submit(*args, **kwargs)
-        try:
-            submitted = Task.submit(self._measured_by(step), *args, **kwargs)
-        except BaseException:
-            step.close()
-            raise
-        _close_after([submitted], step)
-        return submitted
+        return _submitted(
+            step, functools.partial(Task.submit, self._measured_by(step)), args, kwargs
+        )
 
     def map(self, *args: Any, **kwargs: Any) -> Any:
         """Map the training over inputs: the first to run is measured."""
         step = None if kwargs.get("deferred") else self._begin()
         if step is None:
             return super().map(*args, **kwargs)
-        try:
-            submitted = Task.map(self._measured_by(step), *args, **kwargs)
-        except BaseException:
-            step.close()
-            raise
-        _close_after(list(submitted), step)
-        return submitted
+        return _submitted(step, functools.partial(Task.map, self._measured_by(step)), args, kwargs)
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The function's signature; refused to `@flow`, which cannot wrap a task."""
-        frame = sys._getframe()  # noqa: SLF001
-        while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+        """The function's signature; refused to `@flow`, which cannot wrap a task.
+
+        It is the first thing `Flow` asks of what it wraps, and so the place to say what is wrong.
+        """
+        frame = inspect.currentframe()
+        while frame is not None:
             if frame.f_code is Flow.__init__.__code__ and frame.f_locals.get("fn") is self:
                 raise FlowOverTaskError(self.name)
+            frame = frame.f_back
         return inspect.signature(self.fn)
 
     def _begin(self) -> ProfileStep | None:
-        return _begin_profile_step(self.name, self.profile_by, self.window)
+        return begin_profile_step(self.name, self.profile_by, self.window)
+
+    def _kind(self, **around: Any) -> Surrounding:
+        return Surrounding(isasync=self.isasync, isgenerator=self.isgenerator, **around)
 
     def _measured_by(self, step: ProfileStep) -> XonarTask[P, R]:
         measured = copy.copy(self)
-        measured.fn = cast(
-            "Callable[P, R]",
-            MeasuredTaskFunction(self.fn, step, isasync=self.isasync, isgenerator=self.isgenerator),
-        )
+        measured.fn = MeasuredTaskFunction(self.fn, self._kind(within=step.attempt))
         return measured
 
 
-def _begin_profile_step(
-    name: str, profile_by: tuple[str, ...] | None, window: Window
-) -> ProfileStep | None:
-    if get_task_viz_tracker() is not None:
-        return None
-    identity = identify(name, profile_by)
-    return None if identity is None else ProfileStep(identity, window)
+def _as_training(task: Task[P, R], kind: type[XonarTask[P, R]]) -> XonarTask[P, R]:
+    training = object.__new__(kind)
+    training.__dict__.update(task.__dict__)
+    return training
 
 
-def _close_after(submitted: list[Any], step: ProfileStep) -> None:
-    """Close the step when the last of these futures is done; states are done already."""
-    waiting = [future for future in submitted if hasattr(future, "add_done_callback")]
+def _submitted(
+    step: ProfileStep, submit: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """Submit, and close the step when all that was submitted is done."""
+    try:
+        result = submit(*args, **kwargs)
+    except BaseException:
+        step.close(urgent=True)
+        raise
+    # With return_state there are states instead of futures, and they are final already.
+    futures = result if isinstance(result, list) else [result]
+    waiting = [future for future in futures if hasattr(future, "add_done_callback")]
     if not waiting:
         step.close()
-        return
+        return result
     left = iter(range(len(waiting) - 1, -1, -1))
 
     def one_is_done(_future: Any) -> None:
@@ -130,13 +125,18 @@ def _close_after(submitted: list[Any], step: ProfileStep) -> None:
 
     for future in waiting:
         future.add_done_callback(one_is_done)
+    return result
+
+
+def _paths(profile_by: str | Iterable[str]) -> tuple[str, ...]:
+    return (profile_by,) if isinstance(profile_by, str) else tuple(profile_by)
 
 
 @overload
-def xonar_task(
+def xonar_task(  # type: ignore[overload-overlap]  # a flow is callable too; the first one wins
     fn: Flow[P, R],
     *,
-    profile_by: Iterable[str] | None = ...,
+    profile_by: str | Iterable[str] | None = ...,
     window: Window = ...,
 ) -> Flow[P, R]: ...
 
@@ -145,7 +145,7 @@ def xonar_task(
 def xonar_task(
     fn: Callable[P, R],
     *,
-    profile_by: Iterable[str] | None = ...,
+    profile_by: str | Iterable[str] | None = ...,
     window: Window = ...,
     **task_options: Any,
 ) -> XonarTask[P, R]: ...
@@ -155,7 +155,7 @@ def xonar_task(
 def xonar_task(
     fn: None = ...,
     *,
-    profile_by: Iterable[str] | None = ...,
+    profile_by: str | Iterable[str] | None = ...,
     window: Window = ...,
     **task_options: Any,
 ) -> Callable[[Callable[P, R]], XonarTask[P, R]]: ...
@@ -164,8 +164,8 @@ def xonar_task(
 def xonar_task(
     fn: Any = None,
     *,
-    profile_by: Iterable[str] | None = None,
-    window: Window = Window(),
+    profile_by: str | Iterable[str] | None = None,
+    window: Window = _DEFAULT_WINDOW,
     **task_options: Any,
 ) -> Any:
     """Make a training of a function, or of a flow: `@task` that also measures.
@@ -175,7 +175,7 @@ def xonar_task(
     measured as a whole.
 
     Args:
-        fn: The function or flow.
+        fn: The function, task or flow.
         profile_by: Parameters of the *flow run* that shape the work, as dotted paths; trainings
             that agree in them share a profile. By default all parameters count.
         window: When measuring starts to count and stops.
@@ -196,7 +196,7 @@ def xonar_task(
         def train(size): ...
         ```
     """
-    shaping = None if profile_by is None else tuple(profile_by)
+    shaping = None if profile_by is None else _paths(profile_by)
     if fn is None:
         return functools.partial(xonar_task, profile_by=shaping, window=window, **task_options)
     if isinstance(fn, Flow):
@@ -206,10 +206,11 @@ def xonar_task(
                 "give options of the flow to @flow."
             )
         return _profiled_flow(fn, shaping, window)
-    task: XonarTask[Any, Any] = XonarTask(fn=fn, **task_options)
-    task.profile_by = shaping
-    task.window = window
-    return task
+    plain = fn.with_options(**task_options) if isinstance(fn, Task) else Task(fn, **task_options)
+    training = _as_training(plain, XonarTask)
+    training.profile_by = shaping
+    training.window = window
+    return training
 
 
 def _profiled_flow(
@@ -220,6 +221,9 @@ def _profiled_flow(
         if path.partition(".")[0] not in properties:
             raise UnknownParameterError(path, flow.name, properties)
     profiled = copy.copy(flow)
-    begin = functools.partial(_begin_profile_step, flow.name, profile_by, window)
-    profiled.fn = ProfiledFlowFunction(flow.fn, begin, flow.isasync, flow.isgenerator)
+    profiled.fn = ProfiledFlowFunction(
+        flow.fn,
+        Surrounding(isasync=flow.isasync, isgenerator=flow.isgenerator),
+        functools.partial(begin_profile_step, flow.name, profile_by, window),
+    )
     return profiled

@@ -1,0 +1,165 @@
+"""Sees the steps of Keras `fit`.
+
+Keras is never imported from here: it may be there already, come while the training runs, or never.
+It is watched at its list of callbacks and not by a callback of our own: an additional callback
+would make Keras leave its asynchronous mode and change the very times that are to be measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import wrapt
+
+from xonar_prefect.profiling.marks import current_session
+from xonar_prefect.profiling.session import Session
+
+logger = logging.getLogger(__name__)
+
+_KERAS = "keras"
+
+_lock = threading.RLock()
+_watchers = 0
+_originals: dict[tuple[Any, str], Any] = {}
+_fit = threading.local()
+
+
+@contextlib.contextmanager
+def watching_keras() -> Iterator[None]:
+    """Report the steps of Keras `fit` to the current session while the body runs.
+
+    Keras may be imported before, in or after it; it is left as it was found.
+    """
+    global _watchers  # noqa: PLW0603
+    _register_import_hook()
+    with _lock:
+        _watchers += 1
+        _patch_if_watched()
+    try:
+        yield
+    finally:
+        with _lock:
+            _watchers -= 1
+            if _watchers == 0:
+                _restore()
+
+
+@functools.cache
+def _register_import_hook() -> None:
+    def on_import(_module: Any) -> None:
+        with _lock:
+            _patch_if_watched()
+
+    wrapt.register_post_import_hook(on_import, _KERAS)
+
+
+def _patch_if_watched() -> None:
+    keras = sys.modules.get(_KERAS)
+    if keras is None or _watchers == 0 or _originals:
+        return
+    try:
+        callback_list = keras.callbacks.CallbackList
+        trainer = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+        _patch(trainer, "fit", _around_fit)
+        for name, hook in _HOOKS.items():
+            _patch(callback_list, name, hook)
+    except Exception:
+        # Another version may look different from those that are known.
+        logger.warning("Steps of Keras fit cannot be seen.", exc_info=True)
+        _restore()
+
+
+def _patch(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    original = vars(owner)[name]
+    setattr(owner, name, wrapt.FunctionWrapper(original, wrapper))
+    _originals[owner, name] = original
+
+
+def _restore() -> None:
+    for (owner, name), original in _originals.items():
+        setattr(owner, name, original)
+    _originals.clear()
+
+
+def _session() -> Session | None:
+    """Return the session, for the outermost `fit` only: one inside a step is a part of it."""
+    return current_session() if getattr(_fit, "depth", 0) <= 1 else None
+
+
+def _around_fit(wrapped: Callable[..., Any], _instance: Any, args: Any, kwargs: Any) -> Any:
+    _fit.depth = getattr(_fit, "depth", 0) + 1
+    try:
+        return wrapped(*args, **kwargs)
+    except BaseException:
+        if (session := _session()) is not None:
+            session.drop_step()
+        raise
+    finally:
+        _fit.depth -= 1
+
+
+def _on_train_begin(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    if _session() is not None:
+        instance.xonar_is_told = False
+    return wrapped(*args, **kwargs)
+
+
+def _on_epoch_begin(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    session = _session()
+    if session is not None and not getattr(instance, "xonar_is_told", True):
+        # Only its first epoch tells where a fit begins: not always with epoch 0.
+        instance.xonar_is_told = True
+        epoch = args[0] if args else kwargs.get("epoch", 0)
+        session.expect(_steps_to_come(instance.params or {}, epoch))
+    return wrapped(*args, **kwargs)
+
+
+def _steps_to_come(params: dict[str, Any], epoch: int) -> int | None:
+    per_epoch, epochs = params.get("steps"), params.get("epochs")
+    # Both may be tensors or missing; a data set of unknown size has no number of steps.
+    if not isinstance(per_epoch, int) or not isinstance(epochs, int):
+        return None
+    return per_epoch * max(0, epochs - epoch)
+
+
+def _on_train_batch_begin(
+    wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
+) -> Any:
+    if (session := _session()) is not None:
+        instance.xonar_first_batch = args[0] if args else 0
+        session.begin_step()
+    return wrapped(*args, **kwargs)
+
+
+def _on_train_batch_end(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    result = wrapped(*args, **kwargs)
+    if (session := _session()) is not None:
+        # With steps_per_execution several steps end at once.
+        first = getattr(instance, "xonar_first_batch", 0)
+        last = args[0] if args else first
+        session.end_step(max(1, int(last) - int(first) + 1))
+    return result
+
+
+def _before_gap(wrapped: Callable[..., Any], _instance: Any, args: Any, kwargs: Any) -> Any:
+    if (session := _session()) is not None:
+        session.pause()
+    return wrapped(*args, **kwargs)
+
+
+_HOOKS: dict[str, Callable[..., Any]] = {
+    "on_train_begin": _on_train_begin,
+    "on_epoch_begin": _on_epoch_begin,
+    "on_train_batch_begin": _on_train_batch_begin,
+    "on_train_batch_end": _on_train_batch_end,
+    "on_epoch_end": _before_gap,
+    "on_test_begin": _before_gap,
+    "on_predict_begin": _before_gap,
+    "on_train_end": _before_gap,
+}
