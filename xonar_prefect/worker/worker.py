@@ -119,6 +119,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._ready = False
         self._force = True
         self._queue_read_at_s = 0.0
+        self._poll_seconds = 0.0
         self._serving: anyio.CancelScope | None = None
 
     async def setup(self) -> None:
@@ -130,6 +131,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         _log_where_prefect_logs()
         try:
             settings = self._settings or load_settings()
+            self._poll_seconds = settings.poll_seconds
             policy = policy_named(settings.policy)
             await super().setup()
             self._check_pool_type()
@@ -327,8 +329,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                     parts.exits.watch(slot.entry.launcher_pid)
             self._ready = True
         changed = await parts.supervision.look(parts.dispatch.read_devices)
-        settings_poll = (self._settings or load_settings()).poll_seconds
-        due = self._force or utc_now() - self._queue_read_at_s >= settings_poll
+        due = self._force or utc_now() - self._queue_read_at_s >= self._poll_seconds
         if not (changed or due):
             return []
         self._force = False
