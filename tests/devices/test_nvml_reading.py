@@ -305,6 +305,20 @@ def test_one_broken_gpu_does_not_hide_the_others_and_keeps_its_name(
     ]
 
 
+def test_two_lost_gpus_are_not_taken_for_each_other(nvml: FakeNvml) -> None:
+    accelerators = NvmlAccelerators()
+    nvml.show(FIRST, SECOND, THIRD)
+    read(accelerators)
+    code = pynvml.NVML_ERROR_GPU_IS_LOST
+    lost = {("nvmlDeviceGetHandleByIndex_v2", uuid): code for uuid in ("GPU-aaaa", "GPU-cccc")}
+    nvml.show(FIRST, SECOND, THIRD, failures=lost)
+    assert [(r.index, r.id, r.unavailable is None) for r in read(accelerators)] == [
+        (0, "GPU-aaaa", False),
+        (1, "GPU-bbbb", True),
+        (2, "GPU-cccc", False),
+    ]
+
+
 def test_a_gpu_broken_from_the_start_is_shown_by_its_position_until_it_has_a_name(
     nvml: FakeNvml,
 ) -> None:

@@ -33,7 +33,7 @@ def host_memory(
     for group in _own_groups(proc, cgroups):
         limit_bytes = _number(group / "memory.max")
         used_bytes = _number(group / "memory.current")
-        if limit_bytes is None or used_bytes is None or limit_bytes >= host.total:
+        if limit_bytes is None or used_bytes is None:
             continue
         cache_bytes = _statistic(group / "memory.stat", "inactive_file")
         total_bytes = min(total_bytes, limit_bytes)
