@@ -35,7 +35,6 @@ class Reporter:
         self._phase = "starting"
         self._published = 0
         self._peak_mib = 0
-        self._written: Status | None = None
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -69,6 +68,7 @@ class Reporter:
 
     def end(self, session: Session) -> None:
         """The training is over: write the last word on it."""
+        self._sample()
         with self._lock:
             if self._session is not session:
                 return

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from xonar_prefect.profiling.session import Session
+from xonar_prefect.profiling.window import Window
+
+SHORT = Window(warm_up=0, minimum=2, maximum=4)
+
+
+class Clock:
+    """A clock that only goes on when it is told to; active time goes on beside it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.active = 7.0
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+        self.active += seconds
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def read(self) -> float:
+        return self.now
+
+    def read_active(self) -> float:
+        return self.active
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def session_of(clock: Clock, window: Window = SHORT) -> Session:
+    return Session(window, clock.read_active, clock=clock.read)
+
+
+def take_step(
+    session: Session, clock: Clock, seconds: float = 1.0, *, explicit: bool = False
+) -> None:
+    session.begin_step(explicit=explicit)
+    clock.work(seconds)
+    session.end_step(explicit=explicit)
+
+
+def test_waiting_for_input_belongs_to_the_step(clock: Clock) -> None:
+    session = session_of(clock)
+    for _ in range(3):
+        take_step(session, clock, 1.0)
+        clock.wait(3.0)
+    assert session.progress.steps_done == 2
+    assert session.progress.stepping_seconds == pytest.approx(8.0)
+    assert session.estimate is not None
+    assert session.estimate.active_fraction == pytest.approx(0.25)
+
+
+def test_before_a_gap_a_step_lasts_to_its_own_end(clock: Clock) -> None:
+    session = session_of(clock)
+    take_step(session, clock, 1.0)
+    clock.wait(50.0)
+    session.pause()
+    clock.work(50.0)
+    take_step(session, clock, 1.0)
+    session.finish()
+    assert session.progress.steps_done == 2
+    assert session.progress.stepping_seconds == pytest.approx(2.0)
+    assert session.estimate is not None
+    assert session.estimate.step_seconds == pytest.approx(1.0)
+
+
+def test_profile_and_progress_measure_the_same_step_time(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=0, minimum=3, maximum=3))
+    for _ in range(2):
+        for _ in range(5):
+            take_step(session, clock, 1.0)
+            clock.wait(1.0)
+        session.pause()
+        clock.work(30.0)
+    before = session.progress
+    assert session.estimate is not None
+    assert session.estimate.steps == 3
+    # The last step of an epoch has no wait after it that could be told from the gap.
+    assert before.steps_done == 10
+    assert before.stepping_seconds == pytest.approx(18.0)
+    assert session.estimate.step_seconds == pytest.approx(2.0)
+
+
+def test_a_report_never_has_steps_without_their_time(clock: Clock) -> None:
+    session = session_of(clock)
+    for _ in range(4):
+        session.begin_step()
+        progress = session.progress
+        assert progress.stepping_seconds == pytest.approx(progress.steps_done * 1.0)
+        clock.work(1.0)
+        session.end_step()
+        progress = session.progress
+        assert progress.stepping_seconds == pytest.approx(progress.steps_done * 1.0)
+
+
+def test_warm_up_steps_do_not_count_in_the_estimate_but_as_steps(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=2, minimum=2, maximum=4))
+    for seconds in (30.0, 20.0, 1.0, 1.0):
+        take_step(session, clock, seconds)
+    session.finish()
+    assert session.progress.steps_done == 4
+    assert session.estimate is not None
+    assert (session.estimate.steps, session.estimate.step_seconds) == (2, pytest.approx(1.0))
+
+
+def test_measuring_ends_when_the_estimate_has_settled(clock: Clock) -> None:
+    session = session_of(clock)
+    for _ in range(3):
+        assert not session.measured.is_set()
+        take_step(session, clock)
+    assert session.measured.is_set()
+    take_step(session, clock, 100.0)
+    session.finish()
+    assert session.estimate is not None
+    assert session.estimate.steps == 2
+    assert session.progress.steps_done == 4
+
+
+def test_a_training_that_ends_early_is_measured_by_what_there_was(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=1, minimum=10))
+    for _ in range(3):
+        take_step(session, clock)
+    session.finish()
+    assert session.measured.is_set()
+    assert session.estimate is not None
+    assert session.estimate.steps == 2
+
+
+def test_a_training_without_a_step_has_no_estimate(clock: Clock) -> None:
+    session = session_of(clock)
+    session.finish()
+    assert session.measured.is_set()
+    assert session.estimate is None
+    assert session.measured_from_to_s is None
+    assert session.progress.last_step_at_s is None
+
+
+def test_a_step_inside_a_step_is_a_part_of_it(clock: Clock) -> None:
+    session = session_of(clock)
+    session.begin_step()
+    take_step(session, clock)
+    take_step(session, clock)
+    session.end_step()
+    session.finish()
+    assert session.progress.steps_done == 1
+    assert session.progress.stepping_seconds == pytest.approx(2.0)
+
+
+def test_a_failed_step_does_not_count(clock: Clock) -> None:
+    session = session_of(clock)
+    take_step(session, clock)
+    session.begin_step()
+    clock.work(5.0)
+    session.drop_step()
+    clock.wait(5.0)
+    take_step(session, clock)
+    session.finish()
+    assert session.progress.steps_done == 2
+    assert session.progress.stepping_seconds == pytest.approx(2.0)
+
+
+def test_validation_inside_a_step_is_a_part_of_it(clock: Clock) -> None:
+    session = session_of(clock)
+    session.begin_step()
+    session.pause()
+    clock.work(2.0)
+    session.end_step()
+    session.finish()
+    assert session.progress.stepping_seconds == pytest.approx(2.0)
+
+
+def test_marked_steps_win_over_those_of_a_framework(clock: Clock) -> None:
+    session = session_of(clock)
+    take_step(session, clock, 9.0)
+    session.pause()
+    for _ in range(2):
+        session.begin_step(explicit=True)
+        take_step(session, clock, 1.0)
+        take_step(session, clock, 1.0)
+        session.end_step(explicit=True)
+    session.finish()
+    assert session.progress.steps_done == 3
+    assert session.estimate is not None
+    assert session.estimate.step_seconds == pytest.approx(2.0)
+
+
+def test_marks_inside_a_framework_step_are_not_counted_twice(clock: Clock) -> None:
+    session = session_of(clock)
+    for _ in range(2):
+        session.begin_step()
+        take_step(session, clock, 1.0, explicit=True)
+        take_step(session, clock, 1.0, explicit=True)
+        session.end_step()
+    session.finish()
+    assert session.progress.steps_done == 4
+
+
+def test_several_steps_may_end_at_once(clock: Clock) -> None:
+    session = session_of(clock)
+    for _ in range(2):
+        session.begin_step()
+        clock.work(8.0)
+        session.end_step(8)
+    session.finish()
+    assert session.progress.steps_done == 16
+    assert session.estimate is not None
+    assert session.estimate.step_seconds == pytest.approx(1.0)
+
+
+def test_total_counts_from_where_the_framework_begins(clock: Clock) -> None:
+    session = session_of(clock)
+    assert session.steps_total is None
+    session.expect(5)
+    for _ in range(5):
+        take_step(session, clock)
+    session.pause()
+    assert session.steps_total == 5
+    session.expect(10)
+    assert session.steps_total == 15
+    session.expect(None)
+    assert session.steps_total is None
+
+
+def test_total_is_never_less_than_the_steps_done(clock: Clock) -> None:
+    session = session_of(clock)
+    session.expect_total(1)
+    for _ in range(3):
+        take_step(session, clock, explicit=True)
+    session.finish()
+    assert session.steps_total == 3
+
+
+def test_counting_only_measures_nothing(clock: Clock) -> None:
+    session = Session(SHORT, clock.read_active, measure=False, clock=clock.read)
+    assert session.measured.is_set()
+    for _ in range(3):
+        take_step(session, clock)
+    session.finish()
+    assert session.estimate is None
+    assert session.progress.steps_done == 3
+
+
+class Marks:
+    """Stands for a framework's trace: keeps the numbers of the steps it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.open = 0
+
+    @contextlib.contextmanager
+    def annotate(self, number: int) -> Iterator[None]:
+        self.seen.append(number)
+        self.open += 1
+        yield
+        self.open -= 1
+
+
+def test_traced_steps_are_marked_and_counted(clock: Clock) -> None:
+    session = session_of(clock)
+    marks = Marks()
+    done = session.trace(2, marks.annotate)
+    take_step(session, clock)
+    assert not done.is_set()
+    take_step(session, clock)
+    assert done.is_set()
+    take_step(session, clock)
+    assert (marks.seen, marks.open) == ([0, 1], 0)
+
+
+def test_a_gap_leaves_out_a_number_in_the_trace(clock: Clock) -> None:
+    session = session_of(clock)
+    marks = Marks()
+    session.trace(5, marks.annotate)
+    take_step(session, clock)
+    take_step(session, clock)
+    session.pause()
+    take_step(session, clock)
+    assert marks.seen == [0, 1, 3]
+
+
+def test_tracing_ends_with_the_training(clock: Clock) -> None:
+    session = session_of(clock)
+    done = session.trace(5, Marks().annotate)
+    take_step(session, clock)
+    session.finish()
+    assert done.is_set()
+    assert session.trace(5, Marks().annotate).is_set()
+
+
+def test_a_mark_that_fails_ends_the_trace_and_not_the_training(clock: Clock) -> None:
+    def broken(_number: int) -> contextlib.AbstractContextManager[None]:
+        raise RuntimeError("no trace today")
+
+    session = session_of(clock)
+    done = session.trace(5, broken)
+    take_step(session, clock)
+    session.finish()
+    assert done.is_set()
+    assert session.progress.steps_done == 1
