@@ -87,7 +87,7 @@ class TensorFlow:
         size = 2048 if self.on_gpu else 256
         matrix = tensorflow.random.uniform((size, size))
 
-        @tensorflow.function
+        @tensorflow.function  # type: ignore[untyped-decorator]
         def multiply(amount: Any) -> Any:
             result = matrix
             for _ in tensorflow.range(amount):
