@@ -1,8 +1,8 @@
 """Sees the steps of Keras `fit`.
 
 Keras is never imported from here: it may be there already, come while the training runs, or never.
-It is watched at its list of callbacks and not by a callback of our own: an additional callback
-would make Keras leave its asynchronous mode and change the very times that are to be measured.
+It is watched at its list of callbacks and not by a callback of our own: one that is not known to be
+safe for it makes Keras call all callbacks synchronously, which changes the very times measured.
 """
 
 from __future__ import annotations
