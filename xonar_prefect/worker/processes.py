@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-import psutil
 
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
 
 _MARKER = f"{RUN_DIRECTORY_VARIABLE}=".encode()
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_YOUNG_SECONDS = 5.0
 
 
 def boot_id() -> str:
@@ -40,37 +41,32 @@ class ProcessTrees:
 
     A training's processes carry the run directory in their environment, which children inherit
     also across sessions and re-parenting. A process that cleared its environment is found as a
-    descendant of one that carries it. What a process carries does not change, so it is read once.
+    descendant of one that carries it, or that was once seen to.
     """
 
     def __init__(self) -> None:
+        # Reading the environment of every process of a host at every look would be too much.
         self._seen: dict[tuple[int, int], str | None] = {}
 
     def scan(self) -> dict[str, list[int]]:
         """Return the living process ids by run directory."""
+        identities = {
+            pid: identity
+            for entry in os.scandir("/proc")
+            if entry.name.isdigit() and (identity := self._identity(pid := int(entry.name)))
+        }
+        markers = {pid: self._marker(pid, ticks) for pid, (_, ticks) in identities.items()}
         trees: defaultdict[str, list[int]] = defaultdict(list)
-        parents: dict[int, int] = {}
-        marked: dict[int, str] = {}
-        alive: dict[tuple[int, int], str | None] = {}
-        for entry in os.scandir("/proc"):
-            if not entry.name.isdigit():
-                continue
-            pid = int(entry.name)
-            identity = self._identity(pid)
-            if identity is None:
-                continue
-            parent, ticks = identity
-            parents[pid] = parent
-            key = (pid, ticks)
-            marker = self._seen[key] if key in self._seen else self._marker(pid)
-            alive[key] = marker
-            if marker is not None:
-                marked[pid] = marker
-        self._seen = alive
-        for pid in parents:
-            owner = self._owner(pid, parents, marked)
+        seen: dict[tuple[int, int], str | None] = {}
+        now_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND
+        for pid, (_, ticks) in identities.items():
+            owner = self._owner(pid, identities, markers)
             if owner is not None:
                 trees[owner].append(pid)
+            # Between fork and exec a process still shows its parent's environment.
+            if owner is not None or now_ticks - ticks > _YOUNG_SECONDS * _TICKS_PER_SECOND:
+                seen[pid, ticks] = owner
+        self._seen = seen
         return dict(trees)
 
     @staticmethod
@@ -83,8 +79,9 @@ class ProcessTrees:
         after_name = stat.rpartition(")")[2].split()
         return None if after_name[0] == "Z" else (int(after_name[1]), int(after_name[19]))
 
-    @staticmethod
-    def _marker(pid: int) -> str | None:
+    def _marker(self, pid: int, ticks: int) -> str | None:
+        if (pid, ticks) in self._seen:
+            return self._seen[pid, ticks]
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
@@ -95,21 +92,14 @@ class ProcessTrees:
         return None
 
     @staticmethod
-    def _owner(pid: int, parents: dict[int, int], marked: dict[int, str]) -> str | None:
-        while pid in parents:
-            if pid in marked:
-                return marked[pid]
-            pid = parents[pid]
+    def _owner(
+        pid: int, identities: Mapping[int, tuple[int, int]], markers: Mapping[int, str | None]
+    ) -> str | None:
+        while pid in identities:
+            if (marker := markers[pid]) is not None:
+                return marker
+            pid = identities[pid][0]
         return None
-
-
-def resident_mib(pids: Iterable[int]) -> int:
-    """Return the resident memory of these processes in whole MiB, rounded up."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            total += psutil.Process(pid).memory_info().rss
-    return -(-total // 2**20)
 
 
 def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
