@@ -3,8 +3,8 @@
 Started by path with `python -I -S`, so it imports nothing but the standard library and costs a few
 MiB. It reads what to run as JSON from standard input (nothing secret touches the disk), runs it
 with its output in a file, and writes `exit.json` when it has ended. It is a child subreaper:
-processes that the training leaves behind become its children, so that it ends last. It needs no
-worker to live on.
+processes that the training orphans become its children, are reaped here, and it ends last. It
+needs no worker to live on.
 
     {"command": [...], "environment": {...}, "working_directory": "...",
      "run_directory": "...", "processors": [0] or null}
@@ -29,11 +29,16 @@ def _write_exit(run_directory: Path, exit_code: int) -> None:
     partial.replace(run_directory / "exit.json")
 
 
-def _reap_the_rest() -> None:
-    """Wait for whatever the training left behind."""
+def _reap(command_pid: int, run_directory: Path) -> int:
+    """Reap the command and whatever it orphans until nobody is left; return its exit code."""
+    exit_code = 0
     with contextlib.suppress(ChildProcessError):
         while True:
-            os.wait()
+            pid, status = os.wait()
+            if pid == command_pid:
+                exit_code = os.waitstatus_to_exitcode(status)
+                _write_exit(run_directory, exit_code)
+    return exit_code
 
 
 def main() -> int:
@@ -53,16 +58,20 @@ def main() -> int:
                 spec["command"], env=spec["environment"], cwd=spec["working_directory"]
             )
         except OSError as error:
-            print(f"Could not start {spec['command'][0]!r}: {error}", file=sys.stderr)  # noqa: T201
+            where = f"{spec['command'][0]!r} in {spec['working_directory']!r}"
+            print(f"Could not start {where}: {error}", file=sys.stderr)  # noqa: T201
             _write_exit(run_directory, 127)
             return 127
-        # Asked to end, we pass it on and stay until the training has ended.
+
+        def pass_on(number: int, _frame: object) -> None:
+            # Not after it was reaped: its process id may by then be somebody else's.
+            if not (run_directory / "exit.json").exists():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(command.pid, number)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, _frame: command.send_signal(received))
-        exit_code = command.wait()
-    _write_exit(run_directory, exit_code)
-    _reap_the_rest()
-    return exit_code
+            signal.signal(number, pass_on)
+        return _reap(command.pid, run_directory)
 
 
 if __name__ == "__main__":

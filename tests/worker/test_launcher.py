@@ -1,0 +1,154 @@
+"""The launcher as a real program: what it leaves in the run directory, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pytest
+
+from tests.worker.waiting import eventually
+from xonar_prefect.run_directory import RunDirectory
+from xonar_prefect.worker import launcher
+from xonar_prefect.worker.processes import started_ticks
+
+Launch = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def launch(*command: str, **changes: Any) -> subprocess.Popen[bytes]:
+        specification = {
+            "command": command,
+            "environment": {"PATH": os.environ["PATH"]},
+            "working_directory": str(tmp_path),
+            "run_directory": str(tmp_path),
+            "processors": None,
+            **changes,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", launcher.__file__], stdin=subprocess.PIPE, env={}
+        )
+        with cast("IO[bytes]", process.stdin) as pipe:
+            pipe.write(json.dumps(specification).encode())
+        started.append(process)
+        return process
+
+    yield launch
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def python(program: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", program)
+
+
+def output(path: Path) -> str:
+    return RunDirectory(path).output.read_text()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_exit_code_is_written_and_returned(launch: Launch, tmp_path: Path, code: int) -> None:
+    assert launch(*python(f"raise SystemExit({code})")).wait() == code
+    ended = RunDirectory(tmp_path).read_exit()
+    assert ended is not None
+    assert ended.exit_code == code
+
+
+def test_death_by_a_signal_is_a_negative_exit_code(launch: Launch, tmp_path: Path) -> None:
+    launch(*python("import os; os.kill(os.getpid(), 9)")).wait()
+    ended = RunDirectory(tmp_path).read_exit()
+    assert ended is not None
+    assert ended.exit_code == -signal.SIGKILL
+
+
+def test_standard_output_and_error_go_to_one_file(launch: Launch, tmp_path: Path) -> None:
+    launch("sh", "-c", "echo out; echo err >&2").wait()
+    assert output(tmp_path) == "out\nerr\n"
+
+
+def test_standard_input_is_empty(launch: Launch, tmp_path: Path) -> None:
+    launch("sh", "-c", "cat; echo end").wait()
+    assert output(tmp_path) == "end\n"
+
+
+def test_a_command_that_does_not_exist_is_named(launch: Launch, tmp_path: Path) -> None:
+    assert launch("no-such-command").wait() == 127
+    assert output(tmp_path).startswith("Could not start 'no-such-command' in ")
+    ended = RunDirectory(tmp_path).read_exit()
+    assert ended is not None
+    assert ended.exit_code == 127
+
+
+def test_a_working_directory_that_does_not_exist_is_named(launch: Launch, tmp_path: Path) -> None:
+    assert launch("true", working_directory="/no/such/place").wait() == 127
+    assert "/no/such/place" in output(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_is_passed_on_and_the_launcher_stays_until_the_end(
+    launch: Launch, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = launch("sh", "-c", "trap 'echo asked; exit 5' TERM INT; echo up; while :; do :; done")
+    await eventually(lambda: (tmp_path / "output.log").exists() and "up" in output(tmp_path))
+    process.send_signal(number)
+    assert process.wait() == 5
+    assert output(tmp_path) == "up\nasked\n"
+
+
+async def test_the_exit_is_known_before_what_was_left_behind_has_ended(
+    launch: Launch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    process = launch("sh", "-c", f"setsid sh -c 'read line < {gate}' & exit 4")
+    await eventually(lambda: RunDirectory(tmp_path).exit_file.exists())
+    assert process.poll() is None
+    gate.write_text("go\n")
+    assert process.wait() == 4
+
+
+async def test_orphans_are_reaped_while_the_training_runs(launch: Launch, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    launch("sh", "-c", f"(sh -c 'echo $$; read line < {gate}' &); sleep 120")
+    await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
+    orphan = int(output(tmp_path))
+    gate.write_text("go\n")
+    await eventually(lambda: not Path(f"/proc/{orphan}").exists())  # no zombie stays
+    assert not RunDirectory(tmp_path).exit_file.exists()
+
+
+def test_the_training_and_its_children_are_pinned(launch: Launch, tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    launch(*python("import os; print(os.sched_getaffinity(0))"), processors=[core]).wait()
+    assert output(tmp_path) == f"{{{core}}}\n"
+
+
+def test_the_training_has_exactly_the_environment_it_was_given(
+    launch: Launch, tmp_path: Path
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "TOKEN": "secret"}
+    launch(*python("import os; print(os.environ['TOKEN'])"), environment=environment).wait()
+    assert output(tmp_path) == "secret\n"
+
+
+async def test_nothing_of_the_specification_touches_the_disk(
+    launch: Launch, tmp_path: Path
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "TOKEN": "very-secret"}
+    process = launch("sh", "-c", "echo up; sleep 120", environment=environment)
+    await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.name for path in files] == ["output.log"]
+    assert b"very-secret" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    assert started_ticks(process.pid) is not None
