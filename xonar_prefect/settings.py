@@ -35,6 +35,13 @@ class XonarSettings(BaseSettings):
             description="SQLAlchemy address of the store; by default SQLite in the home directory."
         ),
     ] = None
+    lock_directory: Annotated[
+        Path | None,
+        Field(
+            description="Directory of the locks that keep two workers off one device; by default "
+            "one for all workers of this user on this host."
+        ),
+    ] = None
     policy: Annotated[
         str, Field(description="Policy that orders trainings: see `xonar worker start --help`.")
     ] = "complementary"
@@ -88,10 +95,10 @@ class XonarSettings(BaseSettings):
         Field(gt=0, description="Time a training has to end by itself before it is killed."),
     ] = 8.0
 
-    @field_validator("home")
+    @field_validator("home", "lock_directory")
     @classmethod
-    def _expand_home(cls, value: Path) -> Path:
-        return value.expanduser()
+    def _expand_home(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser()
 
     @property
     def effective_store_url(self) -> str:
@@ -107,6 +114,9 @@ class XonarSettings(BaseSettings):
             margin_mib=self.memory_margin_mib,
             max_wait_seconds=self.max_wait_seconds,
         )
+
+
+SETTING_VARIABLES = frozenset(f"XONAR_{name.upper()}" for name in XonarSettings.model_fields)
 
 
 def load_settings(**overrides: object) -> XonarSettings:

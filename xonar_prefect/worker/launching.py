@@ -17,6 +17,7 @@ from typing import IO, cast
 import anyio.to_thread
 
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, Placement, RunDirectory
+from xonar_prefect.settings import SETTING_VARIABLES
 from xonar_prefect.worker import launcher
 
 _DEFAULT_COMMAND = "prefect flow-run execute"
@@ -60,6 +61,13 @@ def _command(command: str | None) -> list[str]:
     return shlex.split(command)
 
 
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the worker's environment without its settings: the store's address may be secret."""
+    return {
+        name: value for name, value in environment.items() if name.upper() not in SETTING_VARIABLES
+    }
+
+
 def _start(launch: Launch) -> subprocess.Popen[bytes]:
     directory = launch.run_directory.path
     directory.mkdir(mode=0o700, parents=True)
@@ -69,7 +77,7 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
         working_directory.mkdir()
     launch.run_directory.write(launch.placement)
     environment = {
-        **os.environ,
+        **_inherited(os.environ),
         **{name: value for name, value in launch.environment.items() if value is not None},
         **launch.device_environment,
         RUN_DIRECTORY_VARIABLE: str(directory),

@@ -13,7 +13,7 @@ from typing import IO
 from xonar_prefect.errors import NoDeviceError, WorkerNameTakenError
 
 
-def lock_directory() -> Path:
+def default_lock_directory() -> Path:
     """Return the directory of locks, the same for every worker of this user on this host."""
     return Path(tempfile.gettempdir()) / f"xonar-locks-{os.getuid()}"
 
@@ -22,7 +22,7 @@ class Locks:
     """Holds locks until it is closed; the kernel drops them when the process dies."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory or lock_directory()
+        self._directory = directory or default_lock_directory()
         self._files: list[IO[str]] = []
 
     def take_name(self, pool: str, name: str) -> None:

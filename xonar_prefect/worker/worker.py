@@ -225,7 +225,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
 
     def _build(self, settings: XonarSettings, policy: Policy) -> _Parts:
         """Build and wire everything: the only place that does."""
-        locks = Locks()
+        locks = Locks(settings.lock_directory)
         locks.take_name(self._work_pool_name, self.name)
         accelerators = discover(
             settings.devices,
