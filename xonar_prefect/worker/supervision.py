@@ -183,7 +183,7 @@ class Supervision:
             slot.concluded = True
         if draining_for < _MEMORY_BACK_SECONDS and await self._memory_is_out(slot, read_devices):
             return False
-        self._output.forget(slot.run_directory.output)
+        self._output.finish(slot.run_directory.output, slot.entry.name)
         await self._slots.free(slot)
         return True
 
