@@ -16,6 +16,8 @@ from xonar_prefect.worker.slots import Slot
 
 CRASH_ARTIFACT = "xonar-crash"
 
+_SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
+
 
 def exit_sentence(exit_code: int | None) -> str:
     """Say how a command ended."""
@@ -24,7 +26,7 @@ def exit_sentence(exit_code: int | None) -> str:
     # `prefect flow-run execute` reports a signal the way a shell does: 128 + its number.
     number = -exit_code if exit_code < 0 else exit_code - 128
     if exit_code < 0 or number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
-        name = signal.Signals(number).name
+        name = _SIGNAL_NAMES.get(number, "a real-time signal")
         hint = (
             " Often this is the host running out of memory: look at its kernel log."
             if number == signal.SIGKILL
