@@ -111,7 +111,7 @@ async def test_the_exit_is_known_before_what_was_left_behind_has_ended(
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     process = launch("sh", "-c", f"setsid sh -c 'read line < {gate}' & exit 4")
-    await eventually(lambda: RunDirectory(tmp_path).exit_file.exists())
+    await eventually(RunDirectory(tmp_path).exit_file.exists)
     assert process.poll() is None
     gate.write_text("go\n")
     assert process.wait() == 4
