@@ -13,6 +13,16 @@ os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # Prefect leaves the sockets of async flow runs to the garbage collector, which tells of them
+    # in whatever test comes next. (A plain `@flow` with a plain `@task` does so.)
+    for kind in ("socket.socket", "_SelectorSocketTransport", "_UnixSelectorEventLoop"):
+        config.addinivalue_line(
+            "filterwarnings",
+            f"ignore:Exception ignored in. <{kind}:pytest.PytestUnraisableExceptionWarning",
+        )
+
+
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[str]:
     """Start one real Prefect server with a database of its own; yields its API address."""
