@@ -124,10 +124,10 @@ class RunDirectory:
         values = self._read(Placement)
         if values is None:
             return None
-        known = {key: profile_from_dict(value) for key, value in values.pop("known_profiles").items()}
-        return Placement(
-            **{**values, "devices": tuple(values["devices"])}, known_profiles=known
-        )
+        known = {
+            key: profile_from_dict(value) for key, value in values.pop("known_profiles").items()
+        }
+        return Placement(**{**values, "devices": tuple(values["devices"])}, known_profiles=known)
 
     def read_status(self) -> Status | None:
         """Read the training's latest report; None when absent."""
