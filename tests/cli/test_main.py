@@ -9,15 +9,18 @@ import pytest
 
 from xonar_prefect import __version__
 from xonar_prefect.cli import gpus
+from xonar_prefect.cli.application import application
 
-COMMANDS = [
-    ("pool", "create"),
-    ("queue",),
+COMMANDS_WITH_DATA = [
+    ("demo",),
+    ("doctor",),
     ("gpus",),
+    ("pool", "create"),
     ("profiles", "list"),
     ("profiles", "show"),
-    ("doctor",),
+    ("queue",),
 ]
+COMMANDS = [*COMMANDS_WITH_DATA, ("worker", "start")]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -27,9 +30,20 @@ def test_help_of_every_command_has_an_example(xonar, command) -> None:
     assert f"Example: xonar {' '.join(command)}" in ended.words
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS_WITH_DATA, ids=" ".join)
 def test_every_command_with_data_prints_json_on_request(xonar, command) -> None:
     assert "--json" in xonar(*command, "--help").output
+
+
+def test_every_command_is_covered_by_these_tests() -> None:
+    app = application()
+    known = {
+        (name, *inner)
+        for name in app
+        if not name.startswith("-")
+        for inner in [(each,) for each in app[name] if not each.startswith("-")] or [()]
+    }
+    assert known == set(COMMANDS)
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -49,7 +63,8 @@ def test_version_is_that_of_the_package(xonar) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nope",), ("queue", "--nope"), ("pool", "create"), ("profiles", "show")]
+    "arguments",
+    [("nope",), ("queue", "--nope"), ("pool", "create"), ("profiles", "show"), ("worker", "start")],
 )
 def test_wrong_usage_ends_with_2_and_says_so_on_standard_error(xonar, arguments) -> None:
     ended = xonar(*arguments)

@@ -49,7 +49,7 @@ def gpus(*, json: AsJson = False) -> None:
         return
     print_table(
         "Devices",
-        ["|", "device", "model", "memory used|", "of|", "training", "request|", "steps|"],
+        ["|", "device", "model", "memory used|", "training", "request|", "steps|"],
         [row for reading, residents in shown for row in _rows(reading, residents)],
         empty="There is no device.",
     )
@@ -78,8 +78,7 @@ def _rows(reading: DeviceReading, residents: list[LocalTraining]) -> list[tuple[
         str(reading.index),
         device(reading.id),
         reading.model if reading.unavailable is None else f"unavailable: {reading.unavailable}",
-        None if reading.unavailable else memory(reading.used_mib),
-        memory(reading.memory_mib),
+        None if reading.unavailable else f"{reading.used_mib:,} of {memory(reading.memory_mib)}",
     )
     if not residents:
         return [(*first, "", "", "")]
