@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from xonar_prefect.core.models import Profile
 from xonar_prefect.profiling import steps
 from xonar_prefect.profiling.estimate import Estimate
 from xonar_prefect.profiling.marks import activated
 from xonar_prefect.profiling.measurement import Measurement, Split
+from xonar_prefect.profiling.processes import processor_cores
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
 from xonar_prefect.profiling.window import Window
@@ -110,9 +115,11 @@ def test_an_unknown_peak_stays_unknown() -> None:
 class Measuring:
     """A measured training with somebody who waits for its measurement."""
 
-    def __init__(self, directory: Path | None = None, *, wanted: bool = True) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, wanted: bool = True, window: Window = SHORT
+    ) -> None:
         self.probe = ProcessProbe(RunDirectory(directory) if directory else None)
-        self.training = MeasuredTraining(self.probe, SHORT, wanted=wanted)
+        self.training = MeasuredTraining(self.probe, window, wanted=wanted)
         self.found: list[Measurement] = []
         self._thread = threading.Thread(target=lambda: self.found.append(self.training.measure()))
         self._thread.start()
@@ -209,3 +216,56 @@ def test_peak_memory_on_a_gpu_is_unknown_where_no_allocator_tells_it(
     monkeypatch.setattr("xonar_prefect.profiling.tensorflow.peak_memory_mib", lambda: None)
     training = MeasuredTraining(ProcessProbe(None), SHORT, on_gpu=True)
     assert training.peak_memory() == (None, None)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.8])
+def test_active_fraction_is_the_processor_time_of_the_process(share: float) -> None:
+    measuring = Measuring(window=Window(warm_up=1, minimum=15, maximum=15))
+    truth: list[tuple[float, float]] = []
+    with measuring.training.attempt():
+        for _ in steps(range(17)):
+            truth.append((time.perf_counter(), time.process_time()))
+            until_active = time.process_time() + share * 0.02
+            while time.process_time() < until_active:
+                pass
+            time.sleep((1 - share) * 0.02)  # idle time of a known length
+    estimate = measuring.result().estimate
+    assert estimate is not None
+    assert estimate.active_fraction is not None
+    # The same clock over the same steps: it holds however busy the machine is.
+    (begin, active_begin), (end, active_end) = truth[1], truth[16]
+    expected = (active_end - active_begin) / (end - begin) / processor_cores()
+    assert estimate.steps == 15
+    assert estimate.active_fraction == pytest.approx(expected, abs=0.05)
+
+
+KILLED = """
+import sys, threading
+from pathlib import Path
+from xonar_prefect.profiling import Window, steps
+from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+from xonar_prefect.run_directory import RunDirectory
+training = MeasuredTraining(
+    ProcessProbe(RunDirectory(Path(sys.argv[1]))), Window(minimum=10**9, maximum=10**9)
+)
+threading.Thread(target=training.measure, daemon=True).start()
+with training.attempt():
+    for _ in steps(iter(int, 1)):
+        pass
+"""
+
+
+def test_a_training_killed_while_it_is_measured_leaves_a_report(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+
+    def is_profiling() -> bool:
+        status = directory.read_status()
+        return status is not None and status.phase == "profiling" and status.steps_done > 0
+
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)]) as process:
+        try:
+            until(is_profiling)
+        finally:
+            process.kill()
+    assert is_profiling()
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".json"] == ["status.json"]
