@@ -7,7 +7,7 @@ from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
@@ -36,10 +36,16 @@ def exit_sentence(exit_code: int | None) -> str:
     return f"The training's command ended with exit code {exit_code} before the run was finished."
 
 
+def waits_in_its_process(flow_run: FlowRun) -> bool:
+    """Tell whether a scheduled run is about to be tried again by the process it runs in."""
+    policy = flow_run.empirical_policy
+    return policy is not None and policy.retry_type == "in_process"
+
+
 async def conclude(client: PrefectClient, slot: Slot) -> None:
     """Set the run's final state where its own process could not.
 
-    A run that is final, scheduled again (it waits for a retry) or paused is left as it is.
+    A run that is final, scheduled again or paused is left as it is.
 
     Raises:
         httpx.HTTPError: The server could not be asked; try again later.
@@ -54,7 +60,9 @@ async def conclude(client: PrefectClient, slot: Slot) -> None:
         reason = slot.stop_reason or "Cancelled; its processes have ended."
         await client.set_flow_run_state(run_id, Cancelled(message=reason), force=True)
         return
-    if state.type not in (StateType.PENDING, StateType.RUNNING):
+    # It waited in its own process to be tried again: nobody else will do that.
+    retries = state.is_scheduled() and waits_in_its_process(flow_run)
+    if state.type not in (StateType.PENDING, StateType.RUNNING) and not retries:
         return
     sentence = slot.stop_reason or exit_sentence(slot.entry.exit_code)
     await client.create_artifact(

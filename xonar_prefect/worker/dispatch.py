@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from subprocess import Popen
 
+import anyio
 import anyio.to_thread
 import httpx
 from prefect.client.schemas.objects import FlowRun
@@ -144,32 +145,30 @@ class Dispatch:
             rendezvous_port=free_port(),
         )
         devices = self._accelerators.environment(entry.devices, placement.memory_limit_mib)
-        process = await start(
-            Launch(
-                run_directory=slot.run_directory,
-                placement=placement,
-                command=configuration.command,
-                environment=configuration.env,
-                device_environment=devices if entry.devices else {"CUDA_VISIBLE_DEVICES": ""},
-                working_directory=configuration.working_dir,
-                processors=self._accelerators.processors(entry.devices) if entry.devices else None,
+        launch = Launch(
+            run_directory=slot.run_directory,
+            placement=placement,
+            command=configuration.command,
+            environment=configuration.env,
+            device_environment=devices if entry.devices else {"CUDA_VISIBLE_DEVICES": ""},
+            working_directory=configuration.working_dir,
+            processors=self._accelerators.processors(entry.devices) if entry.devices else None,
+        )
+        with anyio.CancelScope(shield=True):  # what was started is written down
+            slot.process = process = await start(launch)
+            await self._slots.advance(
+                slot,
+                state=SlotState.RUNNING,
+                launcher_pid=process.pid,
+                launcher_started_ticks=started_ticks(process.pid),
+                boot_id=boot_id(),
+                launched_at_s=self._clock(),
             )
-        )
-        slot.process = process
-        await self._slots.advance(
-            slot,
-            state=SlotState.RUNNING,
-            launcher_pid=process.pid,
-            launcher_started_ticks=started_ticks(process.pid),
-            boot_id=boot_id(),
-            launched_at_s=self._clock(),
-        )
         return slot, process
 
-    async def renew_profiles(self, slot: Slot, flow_run: FlowRun) -> None:
+    async def renew_profiles(self, slot: Slot) -> None:
         """Let a running training's new profile count: for its reservation and for its partners."""
-        deployment = await self._held_runs.deployment_of(flow_run)
-        slot.training = await self._held_runs.with_profiles(slot.training, flow_run, deployment)
+        slot.training = await self._held_runs.renewed(slot.training)
         request = request_mib(slot.training, slot.entry.device_model, self._limits)
         await self._slots.advance(slot, request_mib=request, profile_key=slot.training.profile_key)
         self.queue_is_stale()
@@ -251,6 +250,7 @@ class Dispatch:
             training = Training(run_id=run_id, name=queue.flow_runs[run_id].name, submitted_at_s=0)
             refuse = Refuse(training=training, code=ReasonCode.WRONG_JOB_VARIABLE, reason=sentence)
             await self._quietly(self._explanations.refuse(refuse, queue.flow_runs[run_id]))
+            self.queue_is_stale()
         for decision in decisions:
             run_id = decision.training.run_id
             flow_run = queue.flow_runs[run_id]

@@ -69,11 +69,11 @@ class Explanations:
         if position >= self._visible_held:
             return False
         if self._shown.get(run_id) != hold.code:
-            self._shown[run_id] = hold.code
             _logger.info("Holding %r: %s", hold.training.name, hold.reason)
             await self._label(
                 flow_run, {labels.REASON_CODE: hold.code.value, labels.REASON: hold.reason}
             )
+            self._shown[run_id] = hold.code
         long_enough = self._clock() - since >= self._mark_after_seconds
         if not markable or not long_enough or self._marked.get(run_id) == hold.code:
             return False

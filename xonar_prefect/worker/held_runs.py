@@ -11,30 +11,26 @@ from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
     FlowRunFilter,
     FlowRunFilterNextScheduledStartTime,
     FlowRunFilterState,
     FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-    WorkQueueFilter,
-    WorkQueueFilterName,
 )
 from prefect.client.schemas.objects import FlowRun, StateType, WorkQueue
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 
+from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.models import Limits, Profile, Training
 from xonar_prefect.errors import JobVariableError, UnknownParameterError
 from xonar_prefect.store import Store
+from xonar_prefect.worker.concluding import waits_in_its_process
 from xonar_prefect.worker.configuration import checked_variables
+from xonar_prefect.worker.limits import PrefectLimits, deployment_limit, pool_filter, queue_filter
 
 _PAGE = 200  # the server's cap
 _DEPLOYMENT_FRESH_SECONDS = 30.0
-_OCCUPYING = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +64,13 @@ class QueueReading:
 class _Cache:
     deployments: dict[UUID, tuple[float, DeploymentResponse]] = field(default_factory=dict)
     flow_names: dict[UUID, str] = field(default_factory=dict)
+    # What the store says, for the length of one reading: thousands of runs are of few kinds.
+    recipes: dict[tuple[str, str | None], tuple[Recipe, ...]] = field(default_factory=dict)
+    profiles: dict[str, Mapping[str, Profile]] = field(default_factory=dict)
+
+    def ask_the_store_again(self) -> None:
+        self.recipes.clear()
+        self.profiles.clear()
 
 
 class HeldRuns:
@@ -80,6 +83,7 @@ class HeldRuns:
         self._store = store
         self._pool = pool
         self._queues = queues
+        self._limits = PrefectLimits(client)
         self._cache = _Cache()
 
     async def read(self, limits: Limits) -> QueueReading:
@@ -88,6 +92,7 @@ class HeldRuns:
         Args:
             limits: The rules that come from settings.
         """
+        self._cache.ask_the_store_again()
         pool = await self._client.read_work_pool(self._pool)
         queues = {queue.name: queue for queue in await self._read_queues()}
         trainings: dict[str, Training] = {}
@@ -107,13 +112,13 @@ class HeldRuns:
                 del flow_runs[run_id]  # deleted while we looked
                 continue
             trainings[run_id] = training
-            if deployment is not None and _limit(deployment) is not None:
+            if deployment is not None and deployment_limit(deployment) is not None:
                 deployments[str(deployment.id)] = deployment
         return QueueReading(
             trainings=trainings,
             flow_runs=flow_runs,
             refusals=refusals,
-            limits=await self._limits(limits, pool, queues, deployments),
+            limits=await self._limits.read(limits, pool, queues.values(), deployments.values()),
             unmarkable=frozenset(
                 run_id for run_id, run in trainings.items() if run.deployment in deployments
             ),
@@ -147,25 +152,27 @@ class HeldRuns:
             memory_request_mib=variables.memory_request_mib,
             exclusive=variables.exclusive,
         )
-        return await self.with_profiles(training, flow_run, deployment)
+        return await self._with_profiles(training, flow_run, deployment)
 
-    async def with_profiles(
-        self, training: Training, flow_run: FlowRun, deployment: DeploymentResponse | None
-    ) -> Training:
-        """Attach what is known of the training's kind."""
-        flow_name = await self._flow_name(flow_run.flow_id)
-        parameters = {**_defaults(deployment), **flow_run.parameters}
-        entrypoint = deployment.entrypoint if deployment else None
-        keys: list[str] = []
-        for recipe in self._store.recipes_for(flow_name, entrypoint):
-            try:
-                keys.append(recipe.key_for(parameters, training.gpus))
-            except UnknownParameterError:
-                continue  # the recipe of an older version of the flow
-        if not keys:
+    async def training_of(self, flow_run: FlowRun) -> Training:
+        """Turn a run of this pool, held or not, into a training.
+
+        Raises:
+            JobVariableError: A job variable is misspelt or wrong.
+            ObjectNotFound: Its flow or the pool was deleted.
+        """
+        pool = await self._client.read_work_pool(self._pool)
+        deployment = await self.deployment_of(flow_run)
+        return await self.training(flow_run, deployment, pool.base_job_template, {})
+
+    async def renewed(self, training: Training) -> Training:
+        """Return the training with the profiles that are known of its kind by now."""
+        self._cache.ask_the_store_again()
+        try:
+            flow_run = await self._client.read_flow_run(UUID(training.run_id))
+            return await self._with_profiles(training, flow_run, await self.deployment_of(flow_run))
+        except ObjectNotFound:
             return training
-        profiles = combined_profiles([self._store.profiles_for(key) for key in keys])
-        return replace(training, profile_key="+".join(sorted(keys)), profiles=profiles)
 
     async def deployment_of(self, flow_run: FlowRun) -> DeploymentResponse | None:
         """Return the deployment of a run; None when it has none or it was deleted."""
@@ -174,12 +181,45 @@ class HeldRuns:
         except ObjectNotFound:
             return None
 
+    async def _with_profiles(
+        self, training: Training, flow_run: FlowRun, deployment: DeploymentResponse | None
+    ) -> Training:
+        """Attach what is known of the training's kind."""
+        flow_name = await self._flow_name(flow_run.flow_id)
+        parameters = {**_defaults(deployment), **flow_run.parameters}
+        entrypoint = deployment.entrypoint if deployment else None
+        keys: list[str] = []
+        for recipe in self._recipes(flow_name, entrypoint):
+            try:
+                keys.append(recipe.key_for(parameters, training.gpus))
+            except UnknownParameterError:
+                continue  # the recipe of an older version of the flow
+        if not keys:
+            return training
+        profiles = combined_profiles([self._profiles(key) for key in keys])
+        return replace(training, profile_key="+".join(sorted(keys)), profiles=profiles)
+
+    def _recipes(self, flow_name: str, entrypoint: str | None) -> tuple[Recipe, ...]:
+        kind = (flow_name, entrypoint)
+        if kind not in self._cache.recipes:
+            self._cache.recipes[kind] = self._store.recipes_for(flow_name, entrypoint)
+        return self._cache.recipes[kind]
+
+    def _profiles(self, key: str) -> Mapping[str, Profile]:
+        if key not in self._cache.profiles:
+            self._cache.profiles[key] = self._store.profiles_for(key)
+        return self._cache.profiles[key]
+
     async def _deployment(self, flow_run: FlowRun) -> DeploymentResponse | None:
         if flow_run.deployment_id is None:
             return None
         known = self._cache.deployments.get(flow_run.deployment_id)
         now = time.monotonic()
-        if known and now - known[0] < _DEPLOYMENT_FRESH_SECONDS and _limit(known[1]) is None:
+        if (
+            known
+            and now - known[0] < _DEPLOYMENT_FRESH_SECONDS
+            and deployment_limit(known[1]) is None
+        ):
             return known[1]
         if known and now - known[0] < 1.0:
             return known[1]
@@ -205,8 +245,8 @@ class HeldRuns:
         while True:
             page = await self._client.read_flow_runs(
                 flow_run_filter=due,
-                work_pool_filter=self._pool_filter(),
-                work_queue_filter=self._queue_filter(self._queues) if self._queues else None,
+                work_pool_filter=pool_filter(self._pool),
+                work_queue_filter=queue_filter(self._queues) if self._queues else None,
                 sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
                 limit=_PAGE,
                 offset=len(runs),
@@ -214,66 +254,11 @@ class HeldRuns:
             known = len(runs)
             runs.update((run.id, run) for run in page)
             if len(page) < _PAGE or len(runs) == known:
-                return list(runs.values())
+                return [run for run in runs.values() if not waits_in_its_process(run)]
 
     async def _read_queues(self) -> list[WorkQueue]:
         queues = await self._client.read_work_queues(work_pool_name=self._pool)
         return [queue for queue in queues if not self._queues or queue.name in self._queues]
-
-    async def _limits(
-        self,
-        limits: Limits,
-        pool: Any,
-        queues: Mapping[str, WorkQueue],
-        deployments: Mapping[str, DeploymentResponse],
-    ) -> Limits:
-        free_slots = None
-        if pool.concurrency_limit is not None:
-            free_slots = max(0, pool.concurrency_limit - await self._occupied())
-        by_queue = {
-            queue.name: max(0, queue.concurrency_limit - await self._occupied(queue.name))
-            for queue in queues.values()
-            if queue.concurrency_limit is not None
-        }
-        by_deployment = {
-            deployment_id: max(0, limit - await self._occupied(deployment=deployment.id))
-            for deployment_id, deployment in deployments.items()
-            if (limit := _limit(deployment)) is not None
-        }
-        return replace(
-            limits,
-            free_slots=free_slots,
-            free_slots_by_queue=by_queue,
-            free_slots_by_deployment=by_deployment,
-            pool_paused=bool(pool.is_paused),
-            paused_queues=frozenset(queue.name for queue in queues.values() if queue.is_paused),
-        )
-
-    async def _occupied(self, queue: str | None = None, deployment: UUID | None = None) -> int:
-        occupying = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OCCUPYING))
-        if deployment is not None:
-            # A deployment's limit counts its runs in every pool.
-            return await self._client.count_flow_runs(
-                flow_run_filter=FlowRunFilter(state=occupying),
-                deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
-            )
-        return await self._client.count_flow_runs(
-            flow_run_filter=FlowRunFilter(state=occupying),
-            work_pool_filter=self._pool_filter(),
-            work_queue_filter=self._queue_filter(frozenset([queue])) if queue else None,
-        )
-
-    def _pool_filter(self) -> WorkPoolFilter:
-        return WorkPoolFilter(name=WorkPoolFilterName(any_=[self._pool]))
-
-    @staticmethod
-    def _queue_filter(names: frozenset[str]) -> WorkQueueFilter:
-        return WorkQueueFilter(name=WorkQueueFilterName(any_=sorted(names)))
-
-
-def _limit(deployment: DeploymentResponse) -> int | None:
-    limit = deployment.global_concurrency_limit
-    return limit.limit if limit is not None and limit.active else None
 
 
 def _defaults(deployment: DeploymentResponse | None) -> dict[str, Any]:

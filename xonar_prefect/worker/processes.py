@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -17,6 +18,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _YOUNG_SECONDS = 5.0
 
 
+@functools.cache
 def boot_id() -> str:
     """Return the id of this boot of the host: process ids mean nothing across boots."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -34,6 +36,11 @@ def started_ticks(pid: int) -> int | None:
     fields_after_name = stat.rpartition(")")[2].split()
     state, start_time = fields_after_name[0], int(fields_after_name[19])
     return None if state == "Z" else start_time
+
+
+def lives(pid: int | None, ticks: int | None, boot: str | None) -> bool:
+    """Tell whether the process that had this id, start time and boot is still there."""
+    return pid is not None and boot == boot_id() and started_ticks(pid) == ticks
 
 
 class ProcessTrees:

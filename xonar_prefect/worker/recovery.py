@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import anyio.to_thread
@@ -21,9 +22,11 @@ from prefect.exceptions import ObjectNotFound
 
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Training
+from xonar_prefect.errors import JobVariableError
+from xonar_prefect.run_directory import RunDirectory
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
-from xonar_prefect.worker.processes import ProcessTrees, boot_id, started_ticks
+from xonar_prefect.worker.processes import ProcessTrees, lives
 from xonar_prefect.worker.slots import Slots
 
 _logger = logging.getLogger(__name__)
@@ -58,22 +61,17 @@ class Recovery:
         for entry in entries:
             if entry.run_id not in self._slots:
                 await self._recover(entry, trees.get(entry.run_directory, []))
-        await self._put_back_orphans()
+        await self.put_back_orphans()
 
     async def _recover(self, entry: LedgerEntry, pids: list[int]) -> None:
         flow_run = await self._flow_run(entry.run_id)
-        alive = bool(pids) or _launcher_lives(entry)
-        if alive or entry.launcher_pid is not None:
+        alive = bool(pids) or lives(entry.launcher_pid, entry.launcher_started_ticks, entry.boot_id)
+        # It may have been launched, and even have ended, before that could be written down.
+        has_exit = RunDirectory(Path(entry.run_directory)).exit_file.exists()
+        if alive or has_exit or entry.launcher_pid is not None:
             # Living or dead: supervision takes it from here, and concludes it when it has ended.
-            training = (
-                await self._training_of(flow_run)
-                if flow_run is not None
-                else Training(run_id=entry.run_id, name=entry.name, submitted_at_s=0.0)
-            )
-            launched = replace(
-                entry, state=SlotState.RUNNING, launcher_pid=entry.launcher_pid or min(pids)
-            )
-            slot = self._slots.adopt(launched, training)
+            launched = replace(entry, state=SlotState.RUNNING)
+            slot = self._slots.adopt(launched, await self._training(entry, flow_run))
             slot.pids = pids
             _logger.info("Adopted %r, %s.", entry.name, "running" if alive else "ended meanwhile")
             return
@@ -82,8 +80,17 @@ class Recovery:
             await self._claims.give_back(flow_run, "Its worker restarted before it was launched.")
         await anyio.to_thread.run_sync(self._store.record, replace(entry, state=SlotState.ENDED))
 
-    async def _put_back_orphans(self) -> None:
-        """Put back what this worker claimed without writing it down, to mark it or refuse it."""
+    async def _training(self, entry: LedgerEntry, flow_run: FlowRun | None) -> Training:
+        try:
+            if flow_run is not None:
+                return await self._training_of(flow_run)
+        except (ObjectNotFound, JobVariableError) as error:
+            # Its flow was deleted or its pool's template changed; it runs all the same.
+            _logger.warning("Little is known of %r: %s", entry.name, error)
+        return Training(run_id=entry.run_id, name=entry.name, submitted_at_s=0.0)
+
+    async def put_back_orphans(self) -> None:
+        """Put back what this worker claimed and has no slot for: to mark it, or before it died."""
         pending = await self._client.read_flow_runs(
             flow_run_filter=FlowRunFilter(
                 state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
@@ -92,18 +99,12 @@ class Recovery:
         )
         for flow_run in pending:
             if str(flow_run.id) not in self._slots and self._claims.is_ours(flow_run.state):
-                await self._claims.give_back(flow_run, "Its worker restarted while it was held.")
+                await self._claims.give_back(
+                    flow_run, "Its worker claimed it and could not start it."
+                )
 
     async def _flow_run(self, run_id: str) -> FlowRun | None:
         try:
             return await self._client.read_flow_run(UUID(run_id))
         except ObjectNotFound:
             return None
-
-
-def _launcher_lives(entry: LedgerEntry) -> bool:
-    return (
-        entry.launcher_pid is not None
-        and entry.boot_id == boot_id()
-        and started_ticks(entry.launcher_pid) == entry.launcher_started_ticks
-    )

@@ -18,6 +18,7 @@ from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, RunDirectory, Status
 from xonar_prefect.store import Store
 from xonar_prefect.worker.co_runs import CoRunMeter
+from xonar_prefect.worker.processes import lives
 
 _logger = logging.getLogger(__name__)
 
@@ -65,6 +66,12 @@ class Slot:
         return self.run_directory.read_exit()
 
     @property
+    def launcher_lives(self) -> bool:
+        """Whether its launcher is still there."""
+        entry = self.entry
+        return lives(entry.launcher_pid, entry.launcher_started_ticks, entry.boot_id)
+
+    @property
     def remaining_seconds(self) -> float | None:
         """Time until its last step at the pace so far; None when its length is unknown."""
         status = self.status
@@ -86,6 +93,7 @@ class Slots:
         self._worker = worker
         self._clock = clock
         self._slots: dict[str, Slot] = {}
+        self._writing = anyio.Lock()
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(list(self._slots.values()))
@@ -139,7 +147,8 @@ class Slots:
         """Move a slot on and write it down; a store that fails does not stop the training."""
         slot.entry = replace(slot.entry, co_runs=slot.meter.co_runs, **changes)
         try:
-            await anyio.to_thread.run_sync(self._store.record, slot.entry)
+            async with self._writing:  # so that what was written last is what is true
+                await anyio.to_thread.run_sync(self._store.record, slot.entry)
         except Exception:  # the training matters more than its record
             _logger.exception("Could not write run %s to the ledger.", slot.entry.run_id)
 

@@ -18,7 +18,7 @@ from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.worker.concluding import conclude
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.output import OutputFollower
-from xonar_prefect.worker.processes import ProcessTrees, send_signal, started_ticks
+from xonar_prefect.worker.processes import ProcessTrees, send_signal
 from xonar_prefect.worker.slots import Slot, Slots
 
 # A driver may need a moment to take memory back; afterwards it counts as somebody else's.
@@ -53,11 +53,19 @@ class Supervision:
         self._states_read_at_s = 0.0
 
     async def look(self, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]) -> bool:
-        """Look at every slot once.
+        """Look at every slot.
 
         Returns:
             Whether a slot became free or a profile was learnt: reason to decide again.
         """
+        changed = await self._look_once(read_devices)
+        # A slot is freed only after a scan that is younger than the exit of its command; where
+        # one has just ended, that is the next.
+        return changed and (await self._look_once(read_devices) or changed)
+
+    async def _look_once(
+        self, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
+    ) -> bool:
         trees = await anyio.to_thread.run_sync(self._trees.scan)
         for slot in self._slots:
             slot.pids = trees.get(slot.entry.run_directory, [])
@@ -68,24 +76,29 @@ class Supervision:
         await self._notice_cancels()
         changed = False
         for slot in self._slots:
+            # What is wrong with one training must not keep the others from their ends.
             try:
                 changed |= await self._advance(slot, read_devices)
             except (httpx.HTTPError, OSError) as error:
                 _logger.warning("Run %s: %s; trying again.", slot.entry.name, error)
+            except Exception:
+                _logger.exception(
+                    "Run %s could not be looked after; trying again.", slot.entry.name
+                )
         return changed
 
     def _measure(self) -> None:
         for slot in self._slots:
             partners = {
-                other.entry.run_id: other.status
+                # What has ended does not report any more that it is not stepping.
+                other.entry.run_id: other.status if _is_running(other) else None
                 for other in self._slots.partners(slot)
-                if other.entry.state is not SlotState.ENDED
             }
             slot.meter.observe(slot.status, partners)
 
     async def _notice_cancels(self) -> None:
         now = self._clock()
-        running = [slot for slot in self._slots if slot.entry.state is SlotState.RUNNING]
+        running = [slot for slot in self._slots if _is_running(slot)]
         if not running or now - self._states_read_at_s < _STATES_EVERY_SECONDS:
             return
         self._states_read_at_s = now
@@ -109,6 +122,10 @@ class Supervision:
             elif run.state_type in _CANCELLED:
                 self.request_stop(slot, "Cancelled.")
 
+    def take_over(self, slot: Slot) -> None:
+        """Look after a training that an earlier life of this worker started."""
+        self._output.skip(slot.run_directory.output)
+
     def request_stop(self, slot: Slot, reason: str) -> None:
         """Give a training its grace to end by itself, then end its whole process tree."""
         if slot.stop_requested_at_s is None:
@@ -127,23 +144,19 @@ class Supervision:
             slot.profiles_read = slot.status.profiles_published
             await self._on_profile(slot)
             changed = True
-        if slot.entry.state is SlotState.RUNNING:
+        if _is_running(slot):
             if self._has_ended(slot):
                 await self._drain(slot)
                 changed = True
             else:
                 self._enforce_stop(slot)
-        if slot.entry.state is SlotState.DRAINING:
+        elif slot.entry.state is SlotState.DRAINING:
             changed |= await self._clean_up(slot, read_devices)
         return changed
 
     @staticmethod
     def _has_ended(slot: Slot) -> bool:
-        if slot.exit is not None:
-            return True
-        launcher = slot.entry.launcher_pid
-        gone = launcher is None or started_ticks(launcher) != slot.entry.launcher_started_ticks
-        return gone and not slot.pids
+        return slot.exit is not None or not (slot.pids or slot.launcher_lives)
 
     def _enforce_stop(self, slot: Slot) -> None:
         if slot.stop_requested_at_s is None:
@@ -179,13 +192,19 @@ class Supervision:
             slot.process.poll()
         if not slot.concluded:
             await conclude(self._client, slot)
-            await self._learning.observe(slot)
             slot.concluded = True
+            await self._learn(slot)
         if draining_for < _MEMORY_BACK_SECONDS and await self._memory_is_out(slot, read_devices):
             return False
         self._output.finish(slot.run_directory.output, slot.entry.name)
         await self._slots.free(slot)
         return True
+
+    async def _learn(self, slot: Slot) -> None:
+        try:
+            await self._learning.observe(slot)
+        except Exception:  # its slot is worth more than what it taught
+            _logger.exception("What %s taught about sharing is lost.", slot.entry.name)
 
     async def _memory_is_out(
         self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
@@ -201,3 +220,7 @@ class Supervision:
     def _left_behind(self, slot: Slot) -> list[int]:
         """Return its processes without the launcher, which ends by itself when they have."""
         return [pid for pid in slot.pids if pid != slot.entry.launcher_pid]
+
+
+def _is_running(slot: Slot) -> bool:
+    return slot.entry.state is SlotState.RUNNING

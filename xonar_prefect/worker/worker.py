@@ -1,17 +1,14 @@
 """The worker of a xonar pool: holds trainings and releases them to devices.
 
-This module is the seam to Prefect's worker base class and the one place where a worker's parts
-are built and wired. What to do is decided in `dispatch`, what happens to started trainings in
-`supervision`.
+This module is the seam to Prefect's worker base class. Its parts are built in `wiring`; what to
+do is decided in `dispatch`; what happens to started trainings stands in `supervision`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -20,53 +17,27 @@ import anyio.to_thread
 import httpx
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import WorkerFlowRunResponse
-from prefect.exceptions import InfrastructureNotFound, ObjectNotFound
+from prefect.exceptions import InfrastructureNotFound
 from prefect.types._datetime import now
 from prefect.workers.base import BaseWorker
 
 from xonar_prefect.core.ledger import SlotState
-from xonar_prefect.core.models import Training
-from xonar_prefect.core.policies import Policy, policy_named
-from xonar_prefect.devices import Accelerators, discover
+from xonar_prefect.core.policies import policy_named
 from xonar_prefect.errors import WorkPoolError, XonarError
 from xonar_prefect.settings import XonarSettings, load_settings
-from xonar_prefect.store import Store
-from xonar_prefect.worker.claims import Claims
 from xonar_prefect.worker.configuration import (
     XonarJobConfiguration,
     XonarVariables,
     XonarWorkerResult,
 )
-from xonar_prefect.worker.dispatch import Dispatch, utc_now
-from xonar_prefect.worker.exits import ExitWatch
-from xonar_prefect.worker.explaining import Explanations
-from xonar_prefect.worker.held_runs import HeldRuns
-from xonar_prefect.worker.learning import Learning
-from xonar_prefect.worker.locks import Locks
-from xonar_prefect.worker.recovery import Recovery
-from xonar_prefect.worker.slots import Slot, Slots
-from xonar_prefect.worker.supervision import Supervision
+from xonar_prefect.worker.dispatch import utc_now
+from xonar_prefect.worker.wiring import Identity, Parts, build
 
 WORKER_TYPE = "xonar"
 
+_GIVE_BACK_SECONDS = 5.0
+
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What a set-up worker consists of."""
-
-    accelerators: Accelerators
-    store: Store
-    locks: Locks
-    slots: Slots
-    claims: Claims
-    held_runs: HeldRuns
-    dispatch: Dispatch
-    learning: Learning
-    supervision: Supervision
-    recovery: Recovery
-    exits: ExitWatch
 
 
 class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerResult]):
@@ -113,10 +84,11 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._training_limit = limit
         self._settings = settings
         self._observe_only = observe_only
-        self._built: _Parts | None = None
+        self._built: Parts | None = None
         self._wake = anyio.Event()
         self._turn = anyio.Lock()
         self._ready = False
+        self._failing = False
         self._force = True
         self._queue_read_at_s = 0.0
         self._poll_seconds = 0.0
@@ -135,8 +107,25 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             policy = policy_named(settings.policy)
             await super().setup()
             self._check_pool_type()
-            self._built = await anyio.to_thread.run_sync(self._build, settings, policy)
+            identity = Identity(
+                name=self.name,
+                pool=self._work_pool_name,
+                queues=frozenset(self._work_queues),
+                training_limit=self._training_limit,
+                observe_only=self._observe_only,
+            )
+            self._built = await anyio.to_thread.run_sync(
+                lambda: build(
+                    identity,
+                    settings,
+                    policy,
+                    self.client,
+                    submit=self._submit_released,
+                    wake_up=self._wake_up,
+                )
+            )
         except XonarError as error:
+            await super().teardown(type(error), error, error.__traceback__)
             # Prefect's command line would print a traceback for a mistake in the settings.
             self._logger.error("%s", error)
             raise SystemExit(1) from error
@@ -161,10 +150,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                     _logger.info(
                         "%d trainings run on; start this worker again to adopt them.", left
                     )
-                self._built.exits.close()
-                self._built.store.close()
-                self._built.accelerators.close()
-                self._built.locks.close()
+                self._built.close()
 
     async def get_and_submit_flow_runs(self) -> list[FlowRun]:
         """Look at everything once and decide; the base class calls this at every poll."""
@@ -210,7 +196,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         )
 
     @property
-    def _parts(self) -> _Parts:
+    def _parts(self) -> Parts:
         if self._built is None:
             raise RuntimeError("The worker is not set up; use it as an async context manager.")
         return self._built
@@ -223,85 +209,20 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                 "`xonar pool create NAME` and start the worker there."
             )
 
-    def _build(self, settings: XonarSettings, policy: Policy) -> _Parts:
-        """Build and wire everything: the only place that does."""
-        locks = Locks(settings.lock_directory)
-        locks.take_name(self._work_pool_name, self.name)
-        accelerators = discover(
-            settings.devices,
-            visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
-            cpu_cores=settings.cpu_devices,
-        )
-        devices = locks.take_devices(
-            [reading.id for reading in accelerators.read({})], owner=self.name
-        )
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = Store.open(settings.effective_store_url)
-        slots = Slots(store, self.name, utc_now)
-        claims = Claims(self.client, self.name)
-        held_runs = HeldRuns(self.client, store, self._work_pool_name, frozenset(self._work_queues))
-        learning = Learning(self.client, store, utc_now)
-        dispatch = Dispatch(
-            policy=policy,
-            accelerators=accelerators,
-            own_devices=devices,
-            store=store,
-            slots=slots,
-            held_runs=held_runs,
-            explanations=Explanations(
-                self.client,
-                claims,
-                visible_held=settings.visible_held,
-                mark_after_seconds=settings.mark_after_seconds,
-                clock=utc_now,
-            ),
-            submit=self._submit_released,
-            limits=replace(settings.limits(), observe_only=self._observe_only),
-            training_limit=self._training_limit,
-            runs_without_device=settings.max_runs_without_device,
-            runs_directory=settings.home / "runs",
-            clock=utc_now,
-        )
-        return _Parts(
-            accelerators=accelerators,
-            store=store,
-            locks=locks,
-            slots=slots,
-            claims=claims,
-            held_runs=held_runs,
-            dispatch=dispatch,
-            learning=learning,
-            supervision=Supervision(
-                self.client,
-                slots,
-                learning,
-                clock=utc_now,
-                stop_grace_seconds=settings.stop_grace_seconds,
-                on_profile=self._on_profile,
-            ),
-            recovery=Recovery(
-                self.client,
-                claims,
-                slots,
-                store,
-                worker=self.name,
-                pool=self._work_pool_name,
-                training_of=self._training_of,
-            ),
-            exits=ExitWatch(self._wake_up),
-        )
-
     def _wake_up(self) -> None:
         self._wake.set()
 
     async def _serve(self, watch_seconds: float) -> None:
         """Take turns until cancelled: at every exit, and regularly."""
+        pause = watch_seconds
         with self._serving or anyio.CancelScope():
             while True:
-                with anyio.move_on_after(watch_seconds):
+                with anyio.move_on_after(pause):
                     await self._wake.wait()
                 self._wake = anyio.Event()
                 await self._take_turn()
+                # What fails is not tried, and said, twice a second.
+                pause = min(2 * pause, self._poll_seconds) if self._failing else watch_seconds
 
     async def _take_turn(self) -> list[FlowRun]:
         """Look at the slots and decide when there is reason to; never raise.
@@ -309,22 +230,30 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         An exception here would end the worker, and with it everybody's queue.
         """
         async with self._turn:
+            self._failing = True
             try:
-                return await self._look_and_decide()
+                released = await self._look_and_decide()
             except httpx.HTTPError as error:
                 _logger.warning("The Prefect server did not answer (%s); trying again.", error)
+            except XonarError as error:
+                _logger.error("%s", error)
             except Exception:
                 _logger.exception("A turn of the worker failed; trying again.")
+            else:
+                self._failing = False
+                return released
             return []
 
     async def _look_and_decide(self) -> list[FlowRun]:
         parts = self._parts
         if not self._ready:
-            if not self._has_successfully_synced:
+            if not getattr(self, "_has_successfully_synced", True):  # new in Prefect 3.9
                 return []
+            self._check_pool_type()  # the server may have been away when the worker started
             await parts.learning.rebuild()
             await parts.recovery.run()
             for slot in parts.slots:
+                parts.supervision.take_over(slot)
                 if slot.entry.launcher_pid is not None:
                     parts.exits.watch(slot.entry.launcher_pid)
             self._ready = True
@@ -335,6 +264,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._force = False
         if due:
             await parts.claims.settle()
+            await parts.recovery.put_back_orphans()
             self._queue_read_at_s = utc_now()
         return await parts.dispatch.decide(fresh=due)
 
@@ -351,15 +281,27 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         await self._submit_scheduled_flow_runs(entries)
 
     async def _submit_run(self, flow_run: FlowRun) -> None:
-        """Submit one run; whatever goes wrong before its launch frees its reservation."""
+        """Submit one run; whatever goes wrong before its launch puts it back into the queue."""
         try:
             await super()._submit_run(flow_run)
+        except Exception:  # it would end the worker
+            _logger.exception("Run %r could not be submitted.", flow_run.name)
         finally:
-            slot = self._parts.slots.get(str(flow_run.id))
-            if slot is not None and slot.entry.state is SlotState.RESERVED:
-                await self._parts.slots.free(slot)
-                self._parts.dispatch.queue_is_stale()
-                self._wake_up()
+            self._submitting_flow_run_ids.discard(flow_run.id)
+            with anyio.move_on_after(_GIVE_BACK_SECONDS, shield=True):
+                await self._give_back_unlaunched(flow_run)
+
+    async def _give_back_unlaunched(self, flow_run: FlowRun) -> None:
+        slot = self._parts.slots.get(str(flow_run.id))
+        if slot is None or slot.entry.state is not SlotState.RESERVED:
+            return
+        try:
+            await self._parts.claims.give_back(flow_run, "It could not be launched.")
+        except httpx.HTTPError as error:
+            _logger.warning("Run %r is put back later: %s", flow_run.name, error)
+        await self._parts.slots.free(slot)
+        self._parts.dispatch.queue_is_stale()
+        self._wake_up()
 
     async def _propose_pending_state(self, flow_run: FlowRun) -> bool:
         """Claim a run, verified, where the base class would only propose Pending."""
@@ -369,19 +311,8 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             _logger.warning("Run %s could not be claimed: %s", flow_run.id, error)
             return False
 
-    async def _training_of(self, flow_run: FlowRun) -> Training:
-        deployment = await self._parts.held_runs.deployment_of(flow_run)
-        return await self._parts.held_runs.training(
-            flow_run, deployment, self.work_pool.base_job_template, {}
-        )
-
-    async def _on_profile(self, slot: Slot) -> None:
-        """Let a profile that a training has just published count at once."""
-        try:
-            flow_run = await self.client.read_flow_run(slot.entry.run_id)  # type: ignore[arg-type]
-        except ObjectNotFound:
-            return
-        await self._parts.dispatch.renew_profiles(slot, flow_run)
+    async def _propose_submitting_state(self, flow_run: FlowRun) -> None:
+        """Leave the claim as it is: by it this worker knows its own after a restart."""
 
 
 def _log_where_prefect_logs() -> None:

@@ -1,0 +1,165 @@
+"""Builds and wires the parts of one worker: the only place that does."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import FlowRun
+
+from xonar_prefect.core.policies import Policy
+from xonar_prefect.devices import discover
+from xonar_prefect.errors import SettingsError
+from xonar_prefect.settings import XonarSettings
+from xonar_prefect.store import Store
+from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.dispatch import Dispatch, utc_now
+from xonar_prefect.worker.exits import ExitWatch
+from xonar_prefect.worker.explaining import Explanations
+from xonar_prefect.worker.held_runs import HeldRuns
+from xonar_prefect.worker.learning import Learning
+from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.recovery import Recovery
+from xonar_prefect.worker.slots import Slots
+from xonar_prefect.worker.supervision import Supervision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which worker of which pool this is.
+
+    Attributes:
+        name: Its name, under which its next life finds what this one started.
+        pool: Its work pool.
+        queues: The queues of the pool it serves; empty for all.
+        training_limit: Trainings that it runs at once; None for no limit.
+        observe_only: It decides and explains, but lets no trainings share a device.
+    """
+
+    name: str
+    pool: str
+    queues: frozenset[str]
+    training_limit: int | None
+    observe_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a worker that was set up consists of; `close` gives back what they hold."""
+
+    slots: Slots
+    claims: Claims
+    dispatch: Dispatch
+    learning: Learning
+    supervision: Supervision
+    recovery: Recovery
+    exits: ExitWatch
+    close: Callable[[], None]
+
+
+def build(
+    identity: Identity,
+    settings: XonarSettings,
+    policy: Policy,
+    client: PrefectClient,
+    *,
+    submit: Callable[[Sequence[FlowRun]], Awaitable[None]],
+    wake_up: Callable[[], None],
+) -> Parts:
+    """Take the locks, open devices and store, and wire the parts; all of it or nothing.
+
+    Args:
+        identity: Which worker this is.
+        settings: Its settings.
+        policy: Who orders its trainings.
+        client: Of the Prefect server.
+        submit: Starts released runs.
+        wake_up: Called when a process has ended.
+
+    Raises:
+        XonarError: Something that the user must mend, in one sentence.
+    """
+    with ExitStack() as stack:
+        locks = Locks(settings.lock_directory)
+        stack.callback(locks.close)
+        locks.take_name(identity.pool, identity.name)
+        accelerators = discover(
+            settings.devices,
+            visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            cpu_cores=settings.cpu_devices,
+        )
+        stack.callback(accelerators.close)
+        devices = locks.take_devices(
+            [reading.id for reading in accelerators.read({})], owner=identity.name
+        )
+        _make_home(settings)
+        store = stack.enter_context(Store.open(settings.effective_store_url))
+        slots = Slots(store, identity.name, utc_now)
+        # Two hosts may have workers of one name: neither must take the other's claims for its own.
+        claims = Claims(client, f"{identity.name} on {socket.gethostname()}")
+        held_runs = HeldRuns(client, store, identity.pool, identity.queues)
+        learning = Learning(client, store, utc_now)
+        dispatch = Dispatch(
+            policy=policy,
+            accelerators=accelerators,
+            own_devices=devices,
+            store=store,
+            slots=slots,
+            held_runs=held_runs,
+            explanations=Explanations(
+                client,
+                claims,
+                visible_held=settings.visible_held,
+                mark_after_seconds=settings.mark_after_seconds,
+                clock=utc_now,
+            ),
+            submit=submit,
+            limits=replace(settings.limits(), observe_only=identity.observe_only),
+            training_limit=identity.training_limit,
+            runs_without_device=settings.max_runs_without_device,
+            runs_directory=settings.home / "runs",
+            clock=utc_now,
+        )
+        supervision = Supervision(
+            client,
+            slots,
+            learning,
+            clock=utc_now,
+            stop_grace_seconds=settings.stop_grace_seconds,
+            on_profile=dispatch.renew_profiles,
+        )
+        recovery = Recovery(
+            client,
+            claims,
+            slots,
+            store,
+            worker=identity.name,
+            pool=identity.pool,
+            training_of=held_runs.training_of,
+        )
+        exits = ExitWatch(wake_up)
+        stack.callback(exits.close)
+        return Parts(
+            slots=slots,
+            claims=claims,
+            dispatch=dispatch,
+            learning=learning,
+            supervision=supervision,
+            recovery=recovery,
+            exits=exits,
+            close=stack.pop_all().close,
+        )
+
+
+def _make_home(settings: XonarSettings) -> None:
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"The directory {settings.home} cannot be made ({error.strerror}); set XONAR_HOME to "
+            "one that this user may write to."
+        ) from error
