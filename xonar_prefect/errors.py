@@ -167,8 +167,7 @@ class UnknownDeviceError(DeviceError):
 
     def __init__(self, device_id: str, known: Iterable[str]) -> None:
         super().__init__(
-            f"There is no device {device_id!r} here; the devices are: "
-            f"{', '.join(known) or 'none'}."
+            f"There is no device {device_id!r} here; the devices are: {', '.join(known) or 'none'}."
         )
 
 
@@ -245,6 +244,11 @@ class DemoError(XonarError):
         """Say that files cannot be kept there."""
         place = home or "the directory for temporary files"
         return cls(f"Cannot use {place} ({cause}); choose another one with `--home DIRECTORY`.")
+
+    @classmethod
+    def unwritable(cls, target: object, cause: object) -> DemoError:
+        """Say that the result could not be written there."""
+        return cls(f"Cannot write {target} ({cause}); choose another file with `--json FILE`.")
 
     @classmethod
     def home_in_use(cls, home: object) -> DemoError:
