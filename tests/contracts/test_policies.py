@@ -35,6 +35,7 @@ MODELS = ("V100", "A100")
 KINDS = ("cnn", "lm", "gan", "rl")
 QUEUES = ("default", "urgent")
 DEPLOYMENTS = (None, "d1", "d2")
+SIZES = st.none() | st.sampled_from([1, 300, 300, 700, 1200, 2400, 5000])
 TICK_S = 10.0
 
 
@@ -142,7 +143,7 @@ def profiles(draw: st.DrawFn, kind: str) -> dict[str, Profile]:
             key=kind,
             device_model=model,
             active_fraction=draw(st.none() | st.sampled_from([0.0, 0.3, 0.5, 0.8, 1.0])),
-            peak_memory_mib=draw(st.none() | st.integers(1, 5000)),
+            peak_memory_mib=draw(SIZES),
         )
         for model in sorted(known)
     }
@@ -162,7 +163,7 @@ def jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             priority=draw(st.integers(1, 2)),
             queue=draw(st.sampled_from(QUEUES)),
             deployment=draw(st.sampled_from(DEPLOYMENTS)),
-            memory_request_mib=draw(st.none() | st.integers(1, 6000)),
+            memory_request_mib=draw(SIZES),
             exclusive=draw(st.integers(0, 5)) == 0,
             profile_key=kind,
             profiles=kinds[kind] if kind else {},
@@ -172,15 +173,16 @@ def jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             Job(
                 training=training,
                 ticks=draw(st.integers(1, 5)),
-                true_peak_mib=draw(st.integers(0, 4000)),
-                attributed=draw(st.booleans()),
+                # often more than was declared or measured
+                true_peak_mib=draw(st.sampled_from([0, 400, 900, 1400, 2600])),
+                attributed=draw(st.integers(0, 3)) > 0,
             )
         )
     return tuple(made)
 
 
 def limits(draw: st.DrawFn) -> Limits:
-    slots = st.none() | st.integers(0, 4)
+    slots = st.one_of(st.none(), st.none(), st.integers(0, 4))
     return Limits(
         max_trainings_per_gpu=draw(st.integers(1, 4)),
         headroom_mib=draw(st.sampled_from([0, 100])),
@@ -234,8 +236,61 @@ def worlds(draw: st.DrawFn, *, limited: bool = True) -> World:
     )
 
 
+@st.composite
+def crowded_snapshots(draw: st.DrawFn) -> Snapshot:
+    """Draw a moment in which somebody has outgrown its request and the next is small."""
+    requests = st.sampled_from([300, 600, 900])
+    devices = []
+    for number in range(draw(st.integers(1, 3))):
+        device_id = f"GPU-{number}"
+        residents = tuple(
+            Resident(
+                training=Training(
+                    run_id=f"resident-{number}-{place}",
+                    name=f"resident-{number}-{place}",
+                    submitted_at_s=0.0,
+                    memory_request_mib=draw(requests),
+                    exclusive=draw(st.integers(0, 4)) == 0,
+                ),
+                devices=(device_id,),
+                request_mib=draw(requests),
+                used_mib=draw(st.sampled_from([0, 300, 600, 1200])),
+            )
+            for place in range(draw(st.integers(0, 2)))
+        )
+        used = sum(resident.used_mib for resident in residents)
+        devices.append(
+            Device(
+                id=device_id,
+                index=number,
+                model="V100",
+                memory_mib=draw(st.sampled_from([1200, 1800, 2100])),
+                used_mib=used + draw(st.sampled_from([0, 0, 300])),
+                residents=residents,
+            )
+        )
+    held = tuple(
+        Training(
+            run_id=f"run-{number}",
+            name=f"training-{number}",
+            submitted_at_s=float(number),
+            memory_request_mib=draw(requests),
+            gpus=draw(st.sampled_from([1, 1, 1, 2])),
+            exclusive=draw(st.integers(0, 4)) == 0,
+        )
+        for number in range(draw(st.integers(1, 4)))
+    )
+    most = draw(st.integers(1, 4))
+    return Snapshot(
+        now_s=10.0,
+        held=held,
+        devices=tuple(devices),
+        limits=Limits(max_trainings_per_gpu=most),
+    )
+
+
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-quickly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check_decisions(before: Snapshot, decisions: tuple[Decision, ...]) -> None:
@@ -324,6 +379,15 @@ def test_all_rules_are_kept_while_trainings_ramp_up_and_others_interfere(
         submitted = [j for j in world.jobs if j.training.submitted_at_s <= world.now_s]
         assert everybody == Counter(job.training.run_id for job in submitted)
         world.pass_time()
+
+
+@every_policy
+@quickly
+@given(before=crowded_snapshots())
+def test_no_rule_is_broken_where_trainings_have_outgrown_their_requests(
+    policy: Policy, before: Snapshot
+) -> None:
+    check_decisions(before, policy.decide(before))
 
 
 @every_policy

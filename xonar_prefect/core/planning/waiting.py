@@ -2,9 +2,9 @@
 
 Overdue trainings are placed before the policy is asked, the longest waiting first, whatever their
 priority. For the first of them that cannot start now, one set of devices is reserved: nothing
-submitted later is released there, so its wait ends when what runs there has drained. The
-reservation is computed anew from each snapshot; its order of preference depends only on what
-holds until the reserved devices drain, so it does not wander.
+submitted later is released there, not even for a while (no backfill), so its wait ends when what
+runs there has drained. The reservation is computed anew from each snapshot; what it prefers holds
+until the reserved devices have drained, so it does not wander.
 """
 
 from __future__ import annotations
