@@ -51,7 +51,7 @@ def train(epochs: int, batch_size: int, filters: int, seed: int) -> float:
 @flow(name="digits-cnn", log_prints=True)
 def digits_cnn(epochs: int = 12, batch_size: int = 64, filters: int = 48, seed: int = 0) -> float:
     """Recognise handwritten digits with a convolutional network."""
-    accuracy = train(epochs, batch_size, filters, seed)
+    accuracy: float = train(epochs, batch_size, filters, seed)
     get_run_logger().info("Accuracy on unseen digits after %d epochs: %.3f", epochs, accuracy)
     return accuracy
 

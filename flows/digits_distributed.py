@@ -140,7 +140,7 @@ def digits_distributed(
     epochs: int = 10, batch_size: int = 64, filters: int = 48, seed: int = 0
 ) -> float:
     """Recognise handwritten digits with two workers of MultiWorkerMirroredStrategy."""
-    accuracy = train(epochs, batch_size, filters, seed)
+    accuracy: float = train(epochs, batch_size, filters, seed)
     get_run_logger().info("Accuracy on unseen digits after %d epochs: %.3f", epochs, accuracy)
     return accuracy
 

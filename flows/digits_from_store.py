@@ -64,7 +64,7 @@ def digits_from_store(
     epochs: int = 16, batch_size: int = 64, megabytes_per_second: float = 5.0, seed: int = 0
 ) -> float:
     """Recognise handwritten digits that have to be fetched from a slow store."""
-    accuracy = train(epochs, batch_size, megabytes_per_second, seed)
+    accuracy: float = train(epochs, batch_size, megabytes_per_second, seed)
     get_run_logger().info("Accuracy on unseen digits after %d epochs: %.3f", epochs, accuracy)
     return accuracy
 

@@ -61,7 +61,7 @@ def digits_quick(
     seed: int = 0,
 ) -> float:
     """Recognise handwritten digits with a small dense network."""
-    accuracy = train(epochs, batch_size, units, megabytes_per_second, seed)
+    accuracy: float = train(epochs, batch_size, units, megabytes_per_second, seed)
     get_run_logger().info("Accuracy on unseen digits after %d epochs: %.3f", epochs, accuracy)
     return accuracy
 

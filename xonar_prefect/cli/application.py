@@ -7,6 +7,7 @@ from rich.console import Console
 
 from xonar_prefect import __version__
 from xonar_prefect.cli import doctor, gpus, pool, profiles, queue, worker
+from xonar_prefect.cli.demo.command import demo
 
 
 def application() -> App:
@@ -18,6 +19,7 @@ def application() -> App:
         error_console=Console(stderr=True),
         suppress_keyboard_interrupt=False,
     )
+    app.command(demo)
     app.command(pool.app)
     app.command(worker.app)
     app.command(queue.queue)

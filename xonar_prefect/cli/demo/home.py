@@ -96,9 +96,11 @@ class Home:
             "XONAR_HOME": str(self.worker_home),
         }
 
-    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], log_name: str
+    ) -> Child:
         """Start a process of the demonstration, out of reach of the terminal's Ctrl-C."""
-        log = self.path / f"{name}.log"
+        log = self.path / f"{log_name}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import httpx
 import psutil
+from rich.console import Console
 
 from xonar_prefect.cli.demo.home import Child, Home
+from xonar_prefect.cli.demo.live import waiting
 from xonar_prefect.errors import DemoError
 
 _HOST = "127.0.0.1"
@@ -76,7 +78,7 @@ def _start(home: Home, port: int, cores: Iterable[int]) -> PrivateServer:
     }
     command = [sys.executable, "-m", "prefect", "server", "start"]
     command += ["--host", _HOST, "--port", str(port), "--analytics-off"]
-    server = PrivateServer(home.start("server", command, environment), port, environment)
+    server = PrivateServer(home.start("server", command, environment, "server"), port, environment)
     cores = set(cores)
     if cores:
         os.sched_setaffinity(server.child.process.pid, cores)
@@ -99,12 +101,13 @@ def _answers(server: PrivateServer) -> bool:
 
 @contextmanager
 def private_server(
-    home: Home, *, port: int | None = None, cores: Iterable[int] = ()
+    home: Home, console: Console, *, port: int | None = None, cores: Iterable[int] = ()
 ) -> Iterator[PrivateServer]:
     """Run a server until the block ends; it answers when the block begins.
 
     Args:
         home: Where it keeps its database.
+        console: Where the wait for it is shown.
         port: Its port; None for a free one.
         cores: Processor cores it may use; none for any.
 
@@ -113,7 +116,8 @@ def private_server(
     """
     if port is not None and _is_taken(port):
         raise DemoError.port_taken(port)
-    server = _started(home, port, cores)
+    with waiting(console, "Starting a private Prefect server (10 to 30 s) ..."):
+        server = _started(home, port, cores)
     try:
         yield server
     finally:

@@ -1,0 +1,200 @@
+"""The result of a queue: figures per training, as a table and as JSON. Unknown stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from xonar_prefect.cli import output
+from xonar_prefect.cli.demo.watching import TrainingView
+from xonar_prefect.core.ledger import CoRun
+from xonar_prefect.core.models import Profile
+from xonar_prefect.worker.co_runs import LEAST_STEPS, measured_slowdown, solo_step_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """One row of the result; None is unknown.
+
+    Attributes:
+        name: Its name in the queue.
+        active_fraction: Active fraction of its kind.
+        peak_memory_mib: Its peak memory.
+        partner: With whom it made most of its steps; None when it ran alone.
+        predicted_slowdown: Predicted for it beside this partner.
+        measured_slowdown: Step time beside the partner / measured step time alone.
+        jct_s: From submission to its end.
+        held_s: From submission to its release to a device.
+        held_reason: Why it was held last.
+        state: Name of its final Prefect state.
+    """
+
+    name: str
+    active_fraction: float | None
+    peak_memory_mib: int | None
+    partner: str | None
+    predicted_slowdown: float | None
+    measured_slowdown: float | None
+    jct_s: float | None
+    held_s: float | None
+    held_reason: str | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueResult:
+    """What became of a queue.
+
+    Attributes:
+        trainings: In the order of the queue.
+        average_jct_s: Mean job completion time; None unless all have completed, since one
+            that fails at once would flatter it.
+        makespan_s: From the first submission to the last end; None while one has not ended.
+    """
+
+    trainings: tuple[TrainingResult, ...]
+    average_jct_s: float | None
+    makespan_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "trainings": [asdict(training) for training in self.trainings],
+            "average_jct_s": self.average_jct_s,
+            "makespan_s": self.makespan_s,
+        }
+
+
+def result_of(
+    views: Iterable[TrainingView], profiles: Mapping[tuple[str, str], Profile]
+) -> QueueResult:
+    """Work out the result.
+
+    Args:
+        views: Every training after its end.
+        profiles: Known profiles by key and device model.
+    """
+    views = tuple(views)
+    names = {view.run_id: view.name for view in views}
+    trainings = tuple(_training_result(view, profiles, names) for view in views)
+    times = [training.jct_s for training in trainings if training.jct_s is not None]
+    ends = [view.ended_at_s for view in views if view.ended_at_s is not None]
+    all_completed = bool(views) and all(view.completed for view in views)
+    return QueueResult(
+        trainings=trainings,
+        average_jct_s=fmean(times) if all_completed and len(times) == len(views) else None,
+        makespan_s=max(ends) - min(view.submitted_at_s for view in views)
+        if ends and len(ends) == len(views)
+        else None,
+    )
+
+
+def _training_result(
+    view: TrainingView, profiles: Mapping[tuple[str, str], Profile], names: Mapping[str, str]
+) -> TrainingResult:
+    profile = profiles.get((view.profile_key or "", view.device_model or ""))
+    shared = _main_window(view.co_runs)
+    partner = None
+    if shared is not None:
+        partner = " + ".join(names.get(run_id, run_id[:8]) for run_id in shared.partners)
+    peak = view.peak_memory_mib or (profile.peak_memory_mib if profile else None)
+    return TrainingResult(
+        name=view.name,
+        active_fraction=profile.active_fraction if profile else None,
+        peak_memory_mib=peak,
+        partner=partner,
+        predicted_slowdown=shared.predicted_slowdown if shared else None,
+        measured_slowdown=measured_slowdown(shared, _solo_seconds(view.co_runs, profile))
+        if shared
+        else None,
+        jct_s=_difference(view.ended_at_s, view.submitted_at_s),
+        held_s=_difference(view.released_at_s, view.submitted_at_s),
+        held_reason=view.held_reason,
+        state=view.state,
+    )
+
+
+def _main_window(co_runs: Iterable[CoRun]) -> CoRun | None:
+    """Return the window beside the partner of most steps; None where it shared no step."""
+    shared = [window for window in co_runs if window.partners and window.steps]
+    return max(shared, key=lambda window: (window.steps, window.partners), default=None)
+
+
+def _solo_seconds(co_runs: tuple[CoRun, ...], profile: Profile | None) -> float | None:
+    """Return the step time alone that rests on more steps: its own, or that of its kind."""
+    own = solo_step_seconds(co_runs)
+    if own is not None and (profile is None or own[1] >= profile.steps):
+        return own[0]
+    known = profile.step_seconds if profile else None
+    return own[0] if known is None and own is not None else known
+
+
+def _difference(later: float | None, earlier: float) -> float | None:
+    return None if later is None else max(0.0, later - earlier)
+
+
+def table_of(result: QueueResult, title: str) -> Table:
+    """Return the result as a table for people, narrow enough for 80 columns."""
+    all_completed = all(training.state == "Completed" for training in result.trainings)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("training", no_wrap=True)
+    table.add_column("active", justify="right")
+    table.add_column("peak\nMiB", justify="right")
+    table.add_column("partner", no_wrap=True)
+    for heading in ("slowdown\npredicted", "\nmeasured", "held", "JCT"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if not all_completed:
+        table.add_column("state")
+    for training in result.trainings:
+        cells = [
+            training.name,
+            output.percent(training.active_fraction),
+            None if training.peak_memory_mib is None else str(training.peak_memory_mib),
+            training.partner,
+            _factor(training.predicted_slowdown),
+            _factor(training.measured_slowdown),
+            _whole_seconds(training.held_s),
+            _whole_seconds(training.jct_s),
+            *([] if all_completed else [training.state]),
+        ]
+        table.add_row(*(Text(output.UNKNOWN if cell is None else cell) for cell in cells))
+    return table
+
+
+def sentences_about(result: QueueResult) -> list[str]:
+    """Return what the table does not say: averages, and why trainings were held."""
+    average = output.duration(result.average_jct_s)
+    ended_well = sum(training.state == "Completed" for training in result.trainings)
+    sentences = [
+        f"Average JCT {average} over {len(result.trainings)} trainings, makespan "
+        f"{output.duration(result.makespan_s)}."
+        if average
+        else f"{ended_well} of {len(result.trainings)} trainings have completed, so there is no "
+        "average JCT."
+    ]
+    sentences += [
+        f"{training.name} was held {output.duration(training.held_s)}, last because: "
+        f"{training.held_reason}"
+        for training in result.trainings
+        if training.held_reason and training.held_s is not None
+    ]
+    if any(training.partner for training in result.trainings):
+        sentences.append(
+            "Slowdowns are step time beside the partner / step time alone; measured ones rest on "
+            f"at least {LEAST_STEPS} steps of both, and '-' is unknown."
+        )
+    return sentences
+
+
+def _factor(slowdown: float | None) -> str | None:
+    return None if slowdown is None else f"{slowdown:.2f}"
+
+
+def _whole_seconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.0f} s"
