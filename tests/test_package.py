@@ -62,7 +62,7 @@ def test_importing_a_part_loads_nothing_that_it_must_not_need(module: str, heavy
 def test_every_module_has_its_place_in_the_layers() -> None:
     contracts = read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
     layers = next(each["layers"] for each in contracts if each["type"] == "layers")
-    placed = {name.strip() for layer in layers for name in re.split(r"[:|]", layer)}
+    placed = {name.strip(" ()") for layer in layers for name in re.split(r"[:|]", layer)}
     modules = {
         f"xonar_prefect.{each.name}" for each in pkgutil.iter_modules(xonar_prefect.__path__)
     }
