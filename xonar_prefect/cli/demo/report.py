@@ -29,7 +29,7 @@ class TrainingResult:
         partner: With whom it made most of its steps; None when it ran alone.
         predicted_slowdown: Predicted for it beside this partner.
         measured_slowdown: Step time beside the partner / measured step time alone.
-        jct_s: From submission to its end.
+        jct_s: From submission to its end; None unless it completed.
         held_s: From submission to its release to a device.
         held_reason: Why it was held last.
         state: Name of its final Prefect state.
@@ -85,10 +85,9 @@ def result_of(
     trainings = tuple(_training_result(view, profiles, names) for view in views)
     times = [training.jct_s for training in trainings if training.jct_s is not None]
     ends = [view.ended_at_s for view in views if view.ended_at_s is not None]
-    all_completed = bool(views) and all(view.completed for view in views)
     return QueueResult(
         trainings=trainings,
-        average_jct_s=fmean(times) if all_completed and len(times) == len(views) else None,
+        average_jct_s=fmean(times) if times and len(times) == len(views) else None,
         makespan_s=max(ends) - min(view.submitted_at_s for view in views)
         if ends and len(ends) == len(views)
         else None,
@@ -113,7 +112,7 @@ def _training_result(
         measured_slowdown=measured_slowdown(shared, _solo_seconds(view.co_runs, profile))
         if shared
         else None,
-        jct_s=_difference(view.ended_at_s, view.submitted_at_s),
+        jct_s=_difference(view.ended_at_s, view.submitted_at_s) if view.completed else None,
         held_s=_difference(view.released_at_s, view.submitted_at_s),
         held_reason=view.held_reason,
         state=view.state,
@@ -141,7 +140,6 @@ def _difference(later: float | None, earlier: float) -> float | None:
 
 def table_of(result: QueueResult, title: str) -> Table:
     """Return the result as a table for people, narrow enough for 80 columns."""
-    all_completed = all(training.state == "Completed" for training in result.trainings)
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("training", no_wrap=True)
     table.add_column("active", justify="right")
@@ -149,8 +147,6 @@ def table_of(result: QueueResult, title: str) -> Table:
     table.add_column("partner", no_wrap=True)
     for heading in ("slowdown\npredicted", "\nmeasured", "held", "JCT"):
         table.add_column(heading, justify="right", no_wrap=True)
-    if not all_completed:
-        table.add_column("state")
     for training in result.trainings:
         cells = [
             training.name,
@@ -160,8 +156,7 @@ def table_of(result: QueueResult, title: str) -> Table:
             _factor(training.predicted_slowdown),
             _factor(training.measured_slowdown),
             _whole_seconds(training.held_s),
-            _whole_seconds(training.jct_s),
-            *([] if all_completed else [training.state]),
+            training.state if training.jct_s is None else _whole_seconds(training.jct_s),
         ]
         table.add_row(*(Text(output.UNKNOWN if cell is None else cell) for cell in cells))
     return table
