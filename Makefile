@@ -33,9 +33,10 @@ test: lint wheel ## Run every check, and every test against the built wheel
 	rm -rf $(TREE) && mkdir -p $(TREE)
 	tar -c --exclude=./xonar_prefect --exclude='./.venv*' --exclude=./.git --exclude=./build \
 	  --exclude=./dist --exclude=./shared --exclude='./.*_cache' --exclude=__pycache__ . | tar -x -C $(TREE)
-	wheel=$$(realpath dist/*.whl) && cd $(TREE) && export XONAR_TEST_WHEEL="$$wheel" && \
-	  ../../$(WHEEL_VENV)/bin/python -m pytest --doctest-modules --pyargs xonar_prefect.core && \
-	  ../../$(WHEEL_VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	export XONAR_TEST_WHEEL="$$(realpath dist/*.whl)"; \
+	  run() { "$(abspath $(WHEEL_VENV))/bin/python" -m pytest "$$@"; }; cd $(TREE); \
+	  run --doctest-modules --quiet --pyargs xonar_prefect.core xonar_prefect.cli.output; \
+	  run -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## Run the checks that need no test: style, types, layers
@@ -72,8 +73,8 @@ wheel: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pip --python $(WHEEL_VENV)/bin/python install --quiet --no-deps dist/*.whl
 
 $(VENV)/.created:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
-	  echo "xonar_prefect needs Python 3.10 to 3.13, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true);" \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null || { \
+	  echo "xonar_prefect needs Python 3.10 to 3.13, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
 	    "choose another one with: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments; install them first" \

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.console import Console
 
 from xonar_prefect import __version__
@@ -16,6 +16,7 @@ def application() -> App:
         name="xonar",
         help="Let deep-learning trainings share GPUs safely and well, from Prefect.",
         version=__version__,
+        default_parameter=Parameter(negative=()),
         error_console=Console(stderr=True),
         suppress_keyboard_interrupt=False,
     )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+AsJson = Annotated[bool, Parameter(name="--json")]
 
 UNKNOWN = "-"
 
