@@ -112,12 +112,14 @@ class Board:
         return peers if len(peers) == training.gpus else None
 
     def _gang_beside(self, kind: Kind, training: Training, place: Place) -> list[Place] | None:
-        """Return the devices of the residents, if all of them hold the identical set."""
+        """Return the devices of the residents, if all of them hold the identical set.
+
+        Each of them holds as many devices as the gang needs, or it would be an obstacle. So it is
+        enough that the devices of one of them have the same residents.
+        """
         there = {resident.training.run_id for resident in place.residents}
-        devices = set(place.residents[0].devices)
-        if any(set(resident.devices) != devices for resident in place.residents):
-            return None
-        places = [self._place_by_id.get(device) for device in sorted(devices)]
+        devices = sorted(place.residents[0].devices)
+        places = [self._place_by_id.get(device) for device in devices]
         joined: list[Place] = []
         for peer in places:
             if peer is None or {r.training.run_id for r in peer.residents} != there:
