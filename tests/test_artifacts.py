@@ -69,7 +69,7 @@ def test_the_card_is_a_picture_a_table_and_a_meaning() -> None:
 
 def test_the_description_is_one_short_sentence_with_the_figures() -> None:
     description = profile_card("train", PROFILE, measured_step_seconds=0.02).description
-    assert description == ("62 % active, 21.3 ms a step, 6\u202f234 MiB peak memory (14 steps).")
+    assert description == ("62 % active, 21.3 ms a step, 6\u202f234 MiB peak (14 steps).")
 
 
 def test_the_picture_stands_on_a_ground_of_its_own_and_fits_the_page() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xonar_prefect.core.models import Alternative, Decision, Hold, Profile, Release
@@ -46,7 +46,7 @@ def profile_card(training: str, profile: Profile, *, measured_step_seconds: floa
     figures = [
         percent(profile.active_fraction) + " active",
         seconds(profile.step_seconds) + " a step",
-        mebibytes(profile.peak_memory_mib) + " peak memory",
+        mebibytes(profile.peak_memory_mib) + " peak",
     ]
     rows = [
         (
@@ -182,8 +182,8 @@ def _significant(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _range(interval: tuple[float, float] | None, write: object) -> str:
-    if interval is None or not callable(write):
+def _range(interval: tuple[float, float] | None, write: Callable[[float], str]) -> str:
+    if interval is None:
         return UNKNOWN
     return f"{write(interval[0])} to {write(interval[1])}"
 
@@ -239,19 +239,14 @@ def _profile_svg(training: str, profile: Profile) -> str:
             f'<rect x="{legend:.0f}" y="102" width="12" height="12" fill="{_COLOURS[name]}"/>'
             + _text(legend + 18, 113, label)
         )
-        legend += 34 + 8 * len(label)
+        legend += 44 + 7.2 * len(label)
     if profile.active_fraction is None:
         parts.append(_text(left + 10, top + 22, "active fraction unknown", colour=_PALE))
-    facts = (
-        f"step {seconds(profile.step_seconds)}"
-        + (
-            f" (95 %: {_range(profile.step_seconds_interval, seconds)})"
-            if profile.step_seconds_interval
-            else ""
-        )
-        + f"   peak memory {mebibytes(profile.peak_memory_mib)}"
-    )
-    parts.append(_text(left, 146, facts, size=15))
+    step = f"step {seconds(profile.step_seconds)}"
+    if profile.step_seconds_interval:
+        step += f" (95 %: {_range(profile.step_seconds_interval, seconds)})"
+    parts.append(_text(left, 146, step, size=15))
+    parts.append(_text(390, 146, f"peak memory {mebibytes(profile.peak_memory_mib)}", size=15))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="166" '
         f'viewBox="0 0 {_WIDTH} 166" font-family="system-ui, sans-serif">'

@@ -13,7 +13,8 @@ from xonar_prefect.profiling.measurement import (
     measure_on_gpu,
     measure_on_processor,
 )
-from xonar_prefect.profiling.session import Annotate, Session
+from xonar_prefect.profiling.recording import Annotate
+from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.profiling.xplane import StepTimes
 

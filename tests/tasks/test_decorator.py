@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -205,6 +209,40 @@ def test_submit_for_a_state(prefect_server: str) -> None:
         return train.submit(6, return_state=True).result()
 
     assert study() == 6
+
+
+POOL = """
+from prefect import flow
+from prefect.task_runners import ProcessPoolTaskRunner
+from xonar_prefect import steps, xonar_task
+
+@xonar_task
+def train(size: int) -> int:
+    return sum(1 for _ in steps(range(size)))
+
+@flow(task_runner=ProcessPoolTaskRunner(max_workers=1))
+def study() -> int:
+    return train.submit(30).result()
+
+if __name__ == "__main__":
+    print(study())
+"""
+
+
+def test_a_task_runner_with_other_processes_runs_it_unmeasured(
+    prefect_server: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PREFECT_API_URL": prefect_server},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip().splitlines()[-1] == "30"
+    assert "Skipped" in done.stdout + done.stderr
 
 
 def test_map_measures_one_and_runs_all(left_by: Read) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,12 +16,14 @@ from prefect.client.schemas.actions import ArtifactCreate
 from prefect.runtime import flow_run
 
 from tests.tasks.conftest import Left
+from tests.waiting import until
 from xonar_prefect import steps, xonar_task
 from xonar_prefect.core.codec import profile_from_dict, recipe_from_dict
 from xonar_prefect.core.models import Profile
 from xonar_prefect.profiling import Window
+from xonar_prefect.profiling.processes import ProcessTree, own_peak_resident_mib
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, RunDirectory
-from xonar_prefect.tasks.profile_step import slug
+from xonar_prefect.tasks.publishing import slug
 
 pytestmark = pytest.mark.server
 
@@ -40,14 +43,17 @@ def study(size: int = 12) -> UUID:
     return UUID(flow_run.get_id())
 
 
+def published(directory: RunDirectory) -> int:
+    status = directory.read_status()
+    return 0 if status is None else status.profiles_published
+
+
 def only_profile(left: Left) -> Profile:
     (data,) = left.data
     return profile_from_dict(data["profile"])
 
 
 def known(profile: Profile, **changes: Any) -> dict[str, Any]:
-    from dataclasses import replace
-
     return {profile.key: replace(profile, **changes)}
 
 
@@ -171,19 +177,13 @@ def test_a_card_that_cannot_be_published_takes_nothing_from_the_data(
 
 
 def test_a_profile_is_published_while_the_training_goes_on(left_by: Read, placed: Place) -> None:
-    from tests.waiting import until
-
     directory = placed()
     seen: list[str] = []
-
-    def published() -> bool:
-        status = directory.read_status()
-        return status is not None and status.profiles_published == 1
 
     @xonar_task(window=SHORT)
     def long() -> None:
         list(steps(range(12)))
-        until(published)
+        until(lambda: published(directory) == 1)
         status = directory.read_status()
         assert status is not None
         seen.append(status.phase)
@@ -196,6 +196,29 @@ def test_a_profile_is_published_while_the_training_goes_on(left_by: Read, placed
 
     left_by(parent())
     assert seen == ["training"]
+
+
+def test_a_peak_that_grew_later_is_published_again(left_by: Read, placed: Place) -> None:
+    directory = placed()
+
+    @xonar_task(window=SHORT)
+    def checkpoint() -> None:
+        list(steps(range(12)))
+        until(lambda: published(directory) == 1)
+        # Well above all that this process ever had.
+        missing = (own_peak_resident_mib() or 0) - ProcessTree().resident_mib()
+        ballast = bytearray(b"x") * ((missing + 256) * 1024 * 1024)
+        assert len(ballast) > 0
+
+    @flow
+    def parent() -> UUID:
+        checkpoint()
+        return UUID(flow_run.get_id())
+
+    peaks = sorted(data["profile"]["peak_memory_mib"] for data in left_by(parent()).data)
+    assert len(peaks) == 2
+    assert peaks[1] > peaks[0] + 100
+    assert published(directory) == 2
 
 
 def test_threads_end_with_the_training(left_by: Read) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xonar_prefect.profiling.estimate import Estimate, Estimator
-from xonar_prefect.profiling.session import Annotate, Session
+from xonar_prefect.profiling.recording import Annotate
+from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.profiling.xplane import StepTimes
 

@@ -8,20 +8,14 @@ and of later progress can be compared.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from xonar_prefect.profiling.estimate import Estimate, Estimator
+from xonar_prefect.profiling.estimate import Estimate
+from xonar_prefect.profiling.recording import Annotate, Measuring, Tracing
 from xonar_prefect.profiling.window import Window
-
-logger = logging.getLogger(__name__)
-
-Annotate = Callable[[int], AbstractContextManager[object]]
-"""Opens a mark around a step with this number in a framework's own trace."""
 
 
 class Progress(NamedTuple):
@@ -30,68 +24,6 @@ class Progress(NamedTuple):
     steps_done: int = 0
     stepping_seconds: float = 0.0
     last_step_at_s: float | None = None
-
-
-class _Measuring:
-    """Measures steps after the warm-up until the estimate has settled."""
-
-    def __init__(self, window: Window, active_clock: Callable[[], float] | None) -> None:
-        self.window = window
-        self.active_clock = active_clock
-        self.restart()
-
-    def restart(self) -> None:
-        self.estimator = Estimator()
-        self.skipped = 0
-        self.started_at_s: float | None = None
-        self.ended_at_s: float | None = None
-
-    def add(self, wall_seconds: float, active_seconds: float | None, steps: int) -> bool:
-        """Add a step that is over; True when that is enough."""
-        if self.skipped < self.window.warm_up:
-            self.skipped += steps
-            return False
-        now = time.time()
-        if self.started_at_s is None:
-            self.started_at_s = now - wall_seconds
-        self.ended_at_s = now
-        self.estimator.add(wall_seconds, active_seconds, steps)
-        return self.estimator.settled(self.window)
-
-
-class _Tracing:
-    """Marks steps in a framework's trace and counts them."""
-
-    def __init__(self, steps: int, annotate: Annotate) -> None:
-        self.left = steps
-        self.annotate = annotate
-        # A number left out tells the reader that there was a gap.
-        self.number = 0
-        self.mark: AbstractContextManager[object] | None = None
-        self.done = threading.Event()
-
-    def begin(self) -> None:
-        if self.left <= 0:
-            return
-        try:
-            mark = self.annotate(self.number)
-            mark.__enter__()
-        except Exception:  # a trace is not worth a training
-            logger.warning("Steps cannot be marked in the trace.", exc_info=True)
-            self.left = 0
-            self.done.set()
-        else:
-            self.mark = mark
-
-    def end(self, steps: int) -> None:
-        if self.mark is None:
-            return
-        mark, self.mark = self.mark, None
-        mark.__exit__(None, None, None)
-        self.number += 1
-        self.left -= steps
-        if self.left <= 0:
-            self.done.set()
 
 
 class Session:
@@ -117,9 +49,9 @@ class Session:
         self._clock = clock
         self._progress = Progress()
         self._total: int | None = None
-        self._result = _Measuring(window, active_clock)
-        self._measuring: _Measuring | None = self._result if measure else None
-        self._tracing: _Tracing | None = None
+        self._result = Measuring(window, active_clock)
+        self._measuring: Measuring | None = self._result if measure else None
+        self._tracing: Tracing | None = None
         self._began: tuple[float, float | None] | None = None
         self._ended: tuple[float, float | None, int] | None = None
         self._nested = 0
@@ -226,7 +158,7 @@ class Session:
 
     def trace(self, steps: int, annotate: Annotate) -> threading.Event:
         """Mark the next steps in a framework's trace; the event is set after so many."""
-        tracing = _Tracing(steps, annotate)
+        tracing = Tracing(steps, annotate)
         if self._finished:
             tracing.done.set()
         self._tracing = tracing

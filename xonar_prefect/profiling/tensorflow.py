@@ -17,7 +17,7 @@ from typing import Any
 
 import wrapt
 
-from xonar_prefect.profiling.session import Annotate
+from xonar_prefect.profiling.recording import Annotate
 from xonar_prefect.profiling.xplane import STEP_NAME, StepTimes, TraceError, read_directory
 
 logger = logging.getLogger(__name__)

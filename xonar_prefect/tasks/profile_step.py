@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-import time
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import State
 from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 from prefect.utilities.visualization import get_task_viz_tracker
 
-from xonar_prefect.artifacts import Card, missing_profile_card, profile_card
-from xonar_prefect.core.codec import PROFILE_ARTIFACT_TYPE, profile_to_dict, recipe_to_dict
+from xonar_prefect.artifacts import missing_profile_card, profile_card
 from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import UnknownParameterError
 from xonar_prefect.profiling.marks import is_measured
@@ -29,6 +26,7 @@ from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, pro
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.run_directory import RunDirectory
 from xonar_prefect.tasks.identity import TrainingIdentity, identify
+from xonar_prefect.tasks.publishing import Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,8 @@ logger = logging.getLogger(__name__)
 _PUBLISH_SECONDS = 20.0
 # The same when the run is being cancelled and will be killed soon.
 _URGENT_SECONDS = 2.0
-_ARTIFACT_VERSION = 1
+# A peak that grew by more than this since the profile was taken is published anew.
+_PEAK_GROWTH_RATIO = 1.05
 
 _probe_lock = threading.Lock()
 _probes: dict[RunDirectory | None, ProcessProbe] = {}
@@ -69,6 +68,8 @@ class ProfileStep:
             wanted=not self._is_known,
             memory_limit_mib=placement.memory_limit_mib if placement else None,
         )
+        self._publisher = Publisher(identity)
+        self._published: tuple[Profile, Measurement] | None = None
         # A copy of the context, so that the task run belongs to the flow run; a thread of its
         # own, so that neither the training, nor an event loop, nor a full task runner waits.
         context = contextvars.copy_context()
@@ -87,6 +88,8 @@ class ProfileStep:
         self._thread.join(_URGENT_SECONDS if urgent else _PUBLISH_SECONDS)
         if self._thread.is_alive():
             logger.warning("The profile of %s was not published in time.", self._identity.name)
+        elif not urgent:
+            self._publish_grown_peak()
 
     def _run_task(self) -> None:
         label = f"profile {self._identity.name}"
@@ -108,6 +111,8 @@ class ProfileStep:
             self._probe.reporter.profiled(published=False)
 
     def _profile(self) -> State[Any]:
+        if (context := TaskRunContext.get()) is not None:
+            self._publisher.task_run_id = context.task_run.id
         if self._is_known:
             return Completed(name="Cached", message=f"Profile {self._identity.key} is known.")
         try:
@@ -140,16 +145,17 @@ class ProfileStep:
             profile,
             measured_step_seconds=measurement.estimate.step_seconds,
         )
-        self._publish_data(profile, measurement, card.description)
+        self._publisher.publish_profile(profile, measurement)
+        self._published = profile, measurement
         _measured.add((self._identity.flow_run_id, self._identity.key))
         self._probe.reporter.profiled(published=True)
-        self._publish_card(card)
+        self._publisher.publish_card(card)
         get_run_logger().info("Profile of %s: %s", self._identity.name, card.description)
         return Completed(message=card.description)
 
     def _without_profile(self, problem: str) -> State[Any]:
         get_run_logger().warning(problem)
-        self._publish_card(missing_profile_card(self._identity.name, problem))
+        self._publisher.publish_card(missing_profile_card(self._identity.name, problem))
         return Completed(name="Unprofiled", message=problem)
 
     def _profile_of(self, measurement: Measurement) -> Profile | None:
@@ -165,48 +171,24 @@ class ProfileStep:
             earlier=self._identity.earlier_profile,
         )
 
-    def _publish_data(self, profile: Profile, measurement: Measurement, description: str) -> None:
-        estimate = measurement.estimate
-        active = estimate.active_fraction if estimate else None
-        data = {
-            "version": _ARTIFACT_VERSION,
-            "profile": profile_to_dict(profile),
-            "recipe": recipe_to_dict(self._identity.recipe),
-            "parameters": dict(self._identity.parameters),
-            "gpus": self._identity.gpus,
-            "window": {
-                "started_at_s": measurement.started_at_s,
-                "ended_at_s": measurement.ended_at_s,
-                # As measured, beside a partner too: active time per step is their product.
-                "step_seconds": estimate.step_seconds if estimate else None,
-                "active_fraction": active,
-            },
-            "published_at_s": time.time(),
-        }
-        self._create(f"xonar-profile-data-{profile.key}", PROFILE_ARTIFACT_TYPE, description, data)
+    def _publish_grown_peak(self) -> None:
+        """Publish the profile again if more memory was needed after the measured steps.
 
-    def _publish_card(self, card: Card) -> None:
-        recipe = self._identity.recipe
-        key = f"xonar-profile-{slug(recipe.flow)}-{slug(recipe.task)}"
+        Validation and checkpoints come later than the first steps, and a peak that is too low is
+        what ends in an out-of-memory error.
+        """
+        if self._published is None:
+            return
+        profile, measurement = self._published
+        peak, source = self._training.peak_memory()
+        if peak is None or peak <= (profile.peak_memory_mib or 0) * _PEAK_GROWTH_RATIO:
+            return
         try:
-            self._create(key, "markdown", card.description, card.markdown)
+            grown = replace(profile, peak_memory_mib=peak, memory_source=source)
+            self._publisher.publish_profile(grown, measurement)
+            self._probe.reporter.profiled(published=True)
         except Exception:
-            # The card is for people: a profile counts without it.
-            logger.warning("The profile card could not be published.", exc_info=True)
-
-    def _create(self, key: str, artifact_type: str, description: str, data: Any) -> None:
-        context = TaskRunContext.get()
-        with get_client(sync_client=True) as client:
-            client.create_artifact(
-                ArtifactCreate(
-                    key=key,
-                    type=artifact_type,
-                    description=description,
-                    data=data,
-                    flow_run_id=self._identity.flow_run_id,
-                    task_run_id=context.task_run.id if context else None,
-                )
-            )
+            logger.warning("The grown memory peak could not be published.", exc_info=True)
 
 
 def begin_profile_step(
@@ -230,11 +212,3 @@ def begin_profile_step(
     except Exception:
         logger.warning("%s is not profiled.", name, exc_info=True)
         return None
-
-
-def slug(name: str) -> str:
-    """Return a name as artifact keys allow it: lowercase letters, digits and dashes."""
-    letters = "".join(
-        letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()
-    )
-    return "-".join(part for part in letters.split("-") if part) or "x"
