@@ -83,4 +83,6 @@ async def _serve(
     try:
         await working
     except asyncio.CancelledError:
+        if not working.cancelled():  # it ended by itself, and has said why
+            return
         say(f"Worker {worker.name!r} stopped; its trainings run on.")

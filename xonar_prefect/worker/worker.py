@@ -125,7 +125,9 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                 )
             )
         except XonarError as error:
-            await super().teardown(type(error), error, error.__traceback__)
+            if self._runs_task_group is not None:
+                self._runs_task_group.cancel_scope.cancel()
+            await super().teardown(None, None, None)
             # Prefect's command line would print a traceback for a mistake in the settings.
             self._logger.error("%s", error)
             raise SystemExit(1) from error
