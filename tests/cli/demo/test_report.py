@@ -148,6 +148,7 @@ def test_table_fits_eighty_columns_and_shows_the_unknown_as_a_dash() -> None:
     lines = _text(*views).splitlines()
 
     assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
     row = next(line for line in lines if line.strip().startswith("distributed-1"))
     assert row.split() == [
         "distributed-1",

@@ -141,10 +141,11 @@ def _difference(later: float | None, earlier: float) -> float | None:
 def table_of(result: QueueResult, title: str) -> Table:
     """Return the result as a table for people, narrow enough for 80 columns."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("training", no_wrap=True)
-    table.add_column("active", justify="right")
-    table.add_column("peak\nMiB", justify="right")
-    table.add_column("partner", no_wrap=True)
+    table.padding = (0, 1, 0, 0)
+    table.pad_edge = False
+    for heading in ("training", "active", "peak\nMiB", "partner"):
+        left = heading in {"training", "partner"}
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for heading in ("slowdown\npredicted", "\nmeasured", "held", "JCT"):
         table.add_column(heading, justify="right", no_wrap=True)
     for training in result.trainings:

@@ -50,10 +50,10 @@ class QueuedTraining:
     parameters: Mapping[str, int]
 
 
-CNN = Kind("cnn", "digits_cnn", (12, 16))
-STORE = Kind("store", "digits_from_store", (16, 24))
-QUICK = Kind("quick", "digits_quick", (20, 30))
-DISTRIBUTED = Kind("distributed", "digits_distributed", (10, 14))
+CNN = Kind("cnn", "digits_cnn", (14, 18))
+STORE = Kind("store", "digits_from_store", (24, 30))
+QUICK = Kind("quick", "digits_quick", (30, 40))
+DISTRIBUTED = Kind("distributed", "digits_distributed", (12, 16))
 KINDS = (CNN, STORE, QUICK, DISTRIBUTED)
 
 # Every kind comes first once (to be profiled), then in another order, so that whoever pairs
