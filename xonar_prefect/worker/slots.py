@@ -34,6 +34,7 @@ class Slot:
         pids: Its living processes.
         status: Its latest report.
         profiles_read: Published profiles that were taken in.
+        measured_beside_partner: A partner was there when it published its first profile.
         stop_requested_at_s: Since when it is to end (cancelled), if so.
         stop_reason: Why, as a sentence.
         all_pids: Every process it was seen to have.
@@ -48,6 +49,7 @@ class Slot:
     pids: list[int] = field(default_factory=list)
     status: Status | None = None
     profiles_read: int = 0
+    measured_beside_partner: bool = False
     stop_requested_at_s: float | None = None
     stop_reason: str = ""
     all_pids: set[int] = field(default_factory=set)

@@ -138,9 +138,10 @@ class Supervision:
     ) -> bool:
         changed = False
         if slot.status and slot.status.profiles_published > slot.profiles_read:
-            had_partners = any(window.partners for window in slot.meter.co_runs)
-            joint = had_partners or bool(self._slots.partners(slot))
-            await self._learning.read_profiles(slot, joint=joint)
+            if slot.profiles_read == 0:  # published again later, it is still the first measurement
+                shared = any(window.partners for window in slot.meter.co_runs)
+                slot.measured_beside_partner = shared or bool(self._slots.partners(slot))
+            await self._learning.read_profiles(slot, joint=slot.measured_beside_partner)
             slot.profiles_read = slot.status.profiles_published
             await self._on_profile(slot)
             changed = True
