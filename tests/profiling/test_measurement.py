@@ -13,7 +13,7 @@ from xonar_prefect.profiling.measurement import (
     measure_on_gpu,
     measure_on_processor,
 )
-from xonar_prefect.profiling.recording import Annotate
+from xonar_prefect.profiling.recording import Annotate, Mark
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.profiling.xplane import StepTimes
@@ -43,9 +43,9 @@ class FakeTracer:
         return [self._step] * self._marked
 
     @contextlib.contextmanager
-    def _mark(self, _number: int) -> Iterator[None]:
-        self._marked += 1
+    def _mark(self, mark: Mark) -> Iterator[None]:
         yield
+        self._marked += mark is Mark.STEP
 
 
 HALF_ACTIVE = StepTimes(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from xonar_prefect.profiling.recording import Mark
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
 
@@ -251,54 +252,69 @@ def test_counting_only_measures_nothing(clock: Clock) -> None:
 
 
 class Marks:
-    """Stands for a framework's trace: keeps the numbers of the steps it saw."""
+    """Stands for a framework's trace: keeps what was marked, and when."""
 
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-        self.open = 0
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.seen: list[tuple[Mark, float, float]] = []
 
     @contextlib.contextmanager
-    def annotate(self, number: int) -> Iterator[None]:
-        self.seen.append(number)
-        self.open += 1
+    def annotate(self, mark: Mark) -> Iterator[None]:
+        begin = self._clock.now
         yield
-        self.open -= 1
+        self.seen.append((mark, begin - 100.0, self._clock.now - 100.0))
 
 
-def test_traced_steps_are_marked_and_counted(clock: Clock) -> None:
+def test_a_traced_step_is_marked_with_its_wait_for_input(clock: Clock) -> None:
     session = session_of(clock)
-    marks = Marks()
+    marks = Marks(clock)
     done = session.trace(2, marks.annotate)
+    for _ in range(4):
+        take_step(session, clock, 1.0)
+        clock.wait(3.0)
+    assert done.is_set()
+    assert marks.seen == [
+        (Mark.INPUT, 1.0, 4.0),
+        (Mark.STEP, 0.0, 4.0),
+        (Mark.INPUT, 5.0, 8.0),
+        (Mark.STEP, 4.0, 8.0),
+    ]
+
+
+def test_a_trace_ends_when_its_last_step_is_over(clock: Clock) -> None:
+    session = session_of(clock)
+    done = session.trace(2, Marks(clock).annotate)
+    take_step(session, clock)
     take_step(session, clock)
     assert not done.is_set()
-    take_step(session, clock)
-    assert done.is_set()
-    take_step(session, clock)
-    assert (marks.seen, marks.open) == ([0, 1], 0)
-
-
-def test_a_gap_leaves_out_a_number_in_the_trace(clock: Clock) -> None:
-    session = session_of(clock)
-    marks = Marks()
-    session.trace(5, marks.annotate)
-    take_step(session, clock)
-    take_step(session, clock)
     session.pause()
-    take_step(session, clock)
-    assert marks.seen == [0, 1, 3]
+    assert done.is_set()
+
+
+def test_a_gap_is_not_marked(clock: Clock) -> None:
+    session = session_of(clock)
+    marks = Marks(clock)
+    session.trace(5, marks.annotate)
+    take_step(session, clock, 1.0)
+    session.pause()
+    clock.work(50.0)
+    take_step(session, clock, 1.0)
+    session.pause()
+    steps = [(begin, end) for mark, begin, end in marks.seen if mark is Mark.STEP]
+    assert steps == [(0.0, 1.0), (51.0, 52.0)]
 
 
 def test_tracing_ends_with_the_training(clock: Clock) -> None:
     session = session_of(clock)
-    done = session.trace(5, Marks().annotate)
+    done = session.trace(5, Marks(clock).annotate)
     take_step(session, clock)
     session.finish()
     assert done.is_set()
-    assert session.trace(5, Marks().annotate).is_set()
+    assert session.trace(5, Marks(clock).annotate).is_set()
 
 
 def test_a_mark_that_fails_ends_the_trace_and_not_the_training(clock: Clock) -> None:
-    def broken(_number: int) -> contextlib.AbstractContextManager[None]:
+    def broken(_mark: Mark) -> contextlib.AbstractContextManager[None]:
         raise RuntimeError("no trace today")
 
     session = session_of(clock)

@@ -64,6 +64,21 @@ def test_a_trace_tells_active_and_idle_time_of_each_marked_step(tf: Any) -> None
 
 
 @with_tensorflow
+def test_waiting_between_steps_is_seen_as_waiting_for_input(tf: Any) -> None:
+    session, tracer = counting_session(), ours.Tracer()
+    annotate = tracer.start()
+    assert annotate is not None
+    session.trace(3, annotate)
+    for _ in range(4):
+        take_steps(session, tf, 1)
+        time.sleep(0.02)  # a slow source of data
+    session.finish()
+    steps = tracer.stop()
+    assert len(steps) == 3
+    assert all(step.input_seconds > 0.019 for step in steps)
+
+
+@with_tensorflow
 def test_ours_does_not_start_where_the_users_profiler_runs(tf: Any, tmp_path: Path) -> None:
     tf.profiler.experimental.start(str(tmp_path))
     tracer = ours.Tracer()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.profiling.traces import HOST, Plane, TraceBuilder
+from xonar_prefect.profiling.recording import Mark
 from xonar_prefect.profiling.xplane import StepTimes, TraceError, read_directory, read_steps
 
 
@@ -16,7 +17,7 @@ def trace() -> TraceBuilder:
 @pytest.fixture
 def host(trace: TraceBuilder) -> Plane:
     """Two steps of ten milliseconds."""
-    return trace.plane(HOST).steps([(0, 0.0, 9.0), (1, 10.0, 20.0)])
+    return trace.plane(HOST).steps([(0.0, 10.0), (10.0, 20.0)])
 
 
 def milliseconds(step: StepTimes) -> tuple[float, float, float, float]:
@@ -28,18 +29,20 @@ def milliseconds(step: StepTimes) -> tuple[float, float, float, float]:
     )
 
 
-def test_a_step_lasts_to_the_begin_of_the_next_and_the_last_to_its_end(
-    trace: TraceBuilder, host: Plane
-) -> None:
-    assert [step.wall_seconds for step in read_steps(trace.bytes())] == [
-        pytest.approx(0.010),
-        pytest.approx(0.010),
-    ]
+def test_steps_come_in_order_with_gaps_left_out(trace: TraceBuilder) -> None:
+    trace.plane(HOST).steps([(500.0, 512.0), (0.0, 9.0)])
+    assert [round(step.wall_seconds, 6) for step in read_steps(trace.bytes())] == [0.009, 0.012]
 
 
-def test_before_a_gap_a_step_lasts_to_its_own_end(trace: TraceBuilder) -> None:
-    trace.plane(HOST).steps([(0, 0.0, 9.0), (2, 500.0, 510.0)])
-    assert [round(step.wall_seconds, 6) for step in read_steps(trace.bytes())] == [0.009, 0.010]
+def test_a_name_may_carry_arguments(trace: TraceBuilder) -> None:
+    trace.plane(HOST).line("python", [(f"{Mark.STEP.value}#step_num=3#", 0.0, 9.0)])
+    assert len(read_steps(trace.bytes())) == 1
+
+
+def test_the_wait_between_two_steps_is_a_wait_for_input(trace: TraceBuilder, host: Plane) -> None:
+    host.line("python", [(Mark.INPUT.value, 6.0, 10.0)])
+    host.line("tf_Compute/1", [("a:MatMul", 0.0, 7.0)])
+    assert milliseconds(read_steps(trace.bytes())[0]) == (10.0, 7.0, 0.0, 3.0)
 
 
 def test_overlapping_operations_count_once(trace: TraceBuilder, host: Plane) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xonar_prefect.profiling.xplane import STEP_NAME, space_class
+from xonar_prefect.profiling.recording import Mark
+from xonar_prefect.profiling.xplane import space_class
 
 _PICOSECONDS = 10**9
 HOST = "/host:CPU"
@@ -46,17 +47,9 @@ class Plane:
             self._event(line, event_name, begin - starts_at_ms, end - begin)
         return self
 
-    def steps(self, windows: Sequence[tuple[int, float, float]]) -> Plane:
-        """Mark steps: number, begin and end."""
-        line = self._plane.lines.add()
-        line.name = "python"
-        stat = self._plane.stat_metadata.add()
-        stat.key, stat.value.id, stat.value.name = 1, 1, "step_num"
-        for number, begin, end in windows:
-            event = self._event(line, STEP_NAME, begin, end - begin)
-            value = event.stats.add()
-            value.metadata_id, value.int64_value = 1, number
-        return self
+    def steps(self, windows: Sequence[tuple[float, float]]) -> Plane:
+        """Mark steps: begin and end."""
+        return self.line("python", [(Mark.STEP.value, begin, end) for begin, end in windows])
 
     def _event(self, line: Any, name: str, offset_ms: float, duration_ms: float) -> Any:
         if name not in self._names:

@@ -7,14 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from enum import Enum
 
 from xonar_prefect.profiling.estimate import Estimator
 from xonar_prefect.profiling.window import Window
 
 logger = logging.getLogger(__name__)
-
-Annotate = Callable[[int], AbstractContextManager[object]]
-"""Opens a mark around a step with this number in a framework's own trace."""
 
 
 class Measuring:
@@ -45,38 +43,57 @@ class Measuring:
         return self.estimator.settled(self.window)
 
 
+class Mark(str, Enum):
+    """What is marked in a trace; the names by which its reader finds them."""
+
+    STEP = "xonar step"
+    INPUT = "xonar input"
+
+
+Annotate = Callable[[Mark], AbstractContextManager[object]]
+"""Opens a mark in a framework's own trace."""
+
+
 class Tracing:
-    """Marks steps in a framework's trace and counts them."""
+    """Marks steps in a framework's trace, and between them the wait for input."""
 
     def __init__(self, steps: int, annotate: Annotate) -> None:
-        self.left = steps
-        self.annotate = annotate
-        # A number left out tells the reader that there was a gap.
-        self.number = 0
-        self.mark: AbstractContextManager[object] | None = None
+        self._left = steps
+        self._annotate = annotate
+        self._open: list[AbstractContextManager[object]] = []
+        self._steps = 0
         self.done = threading.Event()
 
     def begin(self) -> None:
-        """Open the mark of a step."""
-        if self.left <= 0:
-            return
-        try:
-            mark = self.annotate(self.number)
-            mark.__enter__()
-        except Exception:  # a trace is not worth a training
-            logger.warning("Steps cannot be marked in the trace.", exc_info=True)
-            self.left = 0
-            self.done.set()
-        else:
-            self.mark = mark
+        """A step begins; the one before is over with its wait for input."""
+        self.pause()
+        if self._left > 0:
+            self._mark(Mark.STEP)
 
     def end(self, steps: int) -> None:
-        """Close the mark of a step that stood for so many."""
-        if self.mark is None:
+        """The step ends, having stood for so many; what follows is its wait for input."""
+        if self._open:
+            self._steps = steps
+            self._mark(Mark.INPUT)
+
+    def pause(self) -> None:
+        """Nothing that follows belongs to a step."""
+        if not self._open:
             return
-        mark, self.mark = self.mark, None
-        mark.__exit__(None, None, None)
-        self.number += 1
-        self.left -= steps
-        if self.left <= 0:
+        while self._open:
+            self._open.pop().__exit__(None, None, None)
+        self._left -= self._steps
+        self._steps = 0
+        if self._left <= 0:
             self.done.set()
+
+    def _mark(self, mark: Mark) -> None:
+        try:
+            opened = self._annotate(mark)
+            opened.__enter__()
+        except Exception:  # a trace is not worth a training
+            logger.warning("Steps cannot be marked in the trace.", exc_info=True)
+            self._left = 0
+            self.done.set()
+        else:
+            self._open.append(opened)

@@ -133,7 +133,7 @@ class Session:
         if self._ended is None:
             self._began = None
             if (tracing := self._tracing) is not None:
-                tracing.end(0)
+                tracing.pause()
 
     def pause(self) -> None:
         """What follows is no step: a step that has ended lasts to its end; an open one goes on."""
@@ -142,7 +142,7 @@ class Session:
         self._close(self._ended[0], self._ended[1])
         self._began = None
         if (tracing := self._tracing) is not None:
-            tracing.number += 1
+            tracing.pause()
 
     def expect(self, steps: int | None) -> None:
         """A framework will take so many more steps; None when unknown."""

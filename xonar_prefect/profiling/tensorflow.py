@@ -18,7 +18,7 @@ from typing import Any
 import wrapt
 
 from xonar_prefect.profiling.recording import Annotate
-from xonar_prefect.profiling.xplane import STEP_NAME, StepTimes, TraceError, read_directory
+from xonar_prefect.profiling.xplane import StepTimes, TraceError, read_directory
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Tracer:
         with self._lock:
             self._directory = directory
             self._give_way_on_start(experimental)
-        return lambda number: experimental.Trace(STEP_NAME, step_num=number, _r=1)
+        return lambda mark: experimental.Trace(mark.value)
 
     def stop(self) -> tuple[StepTimes, ...]:
         """End the trace and read it; empty where nothing can be read."""

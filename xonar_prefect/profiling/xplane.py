@@ -21,8 +21,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from xonar_prefect.profiling.intervals import Coverage, Span, subtract, union
+from xonar_prefect.profiling.recording import Mark
 
-STEP_NAME = "xonar step"
 _PICOSECONDS = 1e12
 _GPU_PLANE = "/device:GPU:"
 _HOST_PLANE = "/host:CPU"
@@ -43,16 +43,10 @@ _INPUT_EVENTS = ("IteratorGetNextOp", "PrefetchConsume")
 
 # Field numbers of tsl/profiler/protobuf/xplane.proto.
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
-    "Stat": (
-        ("metadata_id", 1, "int64", False),
-        ("uint64_value", 3, "uint64", False),
-        ("int64_value", 4, "int64", False),
-    ),
     "Event": (
         ("metadata_id", 1, "int64", False),
         ("offset_ps", 2, "int64", False),
         ("duration_ps", 3, "int64", False),
-        ("stats", 4, "Stat", True),
     ),
     "Line": (
         ("name", 2, "string", False),
@@ -65,7 +59,6 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
         ("name", 2, "string", False),
         ("lines", 3, "Line", True),
         ("event_metadata", 4, "MetadataEntry", True),
-        ("stat_metadata", 5, "MetadataEntry", True),
     ),
     "Space": (("planes", 1, "Plane", True),),
 }
@@ -104,11 +97,10 @@ def space_class() -> type[Any]:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("xonar.Space"))
 
 
-def read_steps(trace: bytes, step_name: str = STEP_NAME) -> tuple[StepTimes, ...]:
+def read_steps(trace: bytes) -> tuple[StepTimes, ...]:
     """Return the times of the steps that were marked in a trace, in order.
 
-    A step lasts to the beginning of the next one; one whose successor in number is missing lasts
-    to its own end. With several GPUs the busiest one counts: a gang is as slow as it.
+    With several GPUs the busiest one counts: a gang is as slow as it.
 
     Raises:
         TraceError: It is no trace, or cut off.
@@ -119,7 +111,7 @@ def read_steps(trace: bytes, step_name: str = STEP_NAME) -> tuple[StepTimes, ...
         raise TraceError("the trace is damaged or cut off") from error
     hosts = [plane for plane in space.planes if plane.name.startswith(_HOST_PLANE)]
     gpus = [plane for plane in space.planes if plane.name.startswith(_GPU_PLANE)]
-    windows = _step_windows(hosts, step_name)
+    windows = _step_windows(hosts)
     if not windows:
         return ()
     waits = union(span for plane in hosts for span in _input_waits(plane))
@@ -165,47 +157,37 @@ class _Activity:
         )
 
 
-def _spans(plane: Any, line: Any) -> Iterator[tuple[str, Span, Any]]:
-    """Yield name, time in picoseconds and the event itself for the events of a line."""
+def _spans(plane: Any, line: Any) -> Iterator[tuple[str, Span]]:
+    """Yield name and time in picoseconds for the events of a line."""
     names = {entry.key: entry.value.name for entry in plane.event_metadata}
     start = line.timestamp_ns * 1000
     for event in line.events:
         begin = start + event.offset_ps
-        yield names.get(event.metadata_id, ""), (begin, begin + event.duration_ps), event
+        # A name may carry its arguments: `name#step_num=3#`.
+        name = names.get(event.metadata_id, "").partition("#")[0]
+        yield name, (begin, begin + event.duration_ps)
 
 
-def _step_windows(hosts: list[Any], step_name: str) -> list[Span]:
-    marked: list[tuple[Span, int]] = []
-    for plane in hosts:
-        numbers = {e.key for e in plane.stat_metadata if e.value.name == "step_num"}
-        for line in plane.lines:
-            for name, span, event in _spans(plane, line):
-                # The name may carry its arguments: `name#step_num=3,_r=1#`.
-                if name.partition("#")[0] != step_name:
-                    continue
-                values = [
-                    stat.int64_value or stat.uint64_value
-                    for stat in event.stats
-                    if stat.metadata_id in numbers
-                ]
-                marked.append((span, values[0] if values else len(marked)))
-    marked.sort()
-    windows: list[Span] = []
-    for index, ((begin, end), number) in enumerate(marked):
-        if index + 1 < len(marked) and marked[index + 1][1] == number + 1:
-            end = marked[index + 1][0][0]  # noqa: PLW2901
-        windows.append((begin, end))
-    return windows
+def _step_windows(hosts: list[Any]) -> list[Span]:
+    return sorted(
+        span
+        for plane in hosts
+        for line in plane.lines
+        for name, span in _spans(plane, line)
+        if name == Mark.STEP.value
+    )
 
 
 def _input_waits(plane: Any) -> Iterator[Span]:
     for line in plane.lines:
         if line.name.startswith(_INPUT_LINE):
             continue
-        for name, span, _ in _spans(plane, line):
+        for name, span in _spans(plane, line):
             operation = _OPERATION.match(name)
-            if name.startswith(_INPUT_EVENTS) or (
-                operation and _INPUT_OPERATION.match(operation["type"])
+            if (
+                name == Mark.INPUT.value
+                or name.startswith(_INPUT_EVENTS)
+                or (operation and _INPUT_OPERATION.match(operation["type"]))
             ):
                 yield span
 
@@ -217,7 +199,7 @@ def _host_activity(hosts: list[Any], waits: list[Span]) -> _Activity:
         for line in plane.lines:
             if line.name.startswith(_INPUT_LINE):  # the input pipeline is no device work
                 continue
-            for name, span, _ in _spans(plane, line):
+            for name, span in _spans(plane, line):
                 operation = _OPERATION.match(name)
                 if operation is None:
                     continue
@@ -235,7 +217,7 @@ def _gpu_activity(plane: Any, waits: list[Span]) -> _Activity:
     for line in plane.lines:
         if not line.name.startswith(_STREAM_LINE):
             continue
-        for name, span, _ in _spans(plane, line):
+        for name, span in _spans(plane, line):
             is_communication = _COMMUNICATION_KERNEL.search(name)
             (communication if is_communication else active).append(span)
     return _Activity(active, communication, waits)
