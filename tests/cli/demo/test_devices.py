@@ -51,7 +51,7 @@ def test_cores_that_are_not_there_are_an_error(monkeypatch: pytest.MonkeyPatch) 
         find_devices("cpu")
 
 
-def test_queue_grows_with_the_devices_from_eight() -> None:
+def test_queue_grows_with_the_devices_from_ten() -> None:
     sizes = [DemoDevices(kind="nvidia", model="V100", count=count).trainings for count in (1, 2, 8)]
 
-    assert sizes == [8, 8, 32]
+    assert sizes == [10, 10, 32]

@@ -56,7 +56,7 @@ def test_plain_demonstration_runs_one_queue_of_at_least_eight() -> None:
     demonstration = FakeDemonstration()
 
     assert _perform(demonstration) == 0
-    assert demonstration.runs == [("demo", "lucid", 8)]
+    assert demonstration.runs == [("demo", "lucid", 10)]
     assert "http://127.0.0.1:1/v2/runs" in demonstration.output
     assert "xonar demo --keep" in demonstration.output
 
@@ -88,7 +88,7 @@ def test_result_is_written_to_the_file(tmp_path: Path) -> None:
 
     data = json.loads((tmp_path / "result.json").read_text())
     assert data["average_jct_s"] == 60.0
-    assert len(data["trainings"]) == 8
+    assert len(data["trainings"]) == 10
 
 
 def test_result_on_standard_output_is_json_and_nothing_else(

@@ -11,11 +11,14 @@ from xonar_prefect.errors import DemoError
 FLOWS = Path(__file__).parents[3] / "flows"
 
 
-def test_queue_of_eight_has_two_of_every_kind_with_different_seeds() -> None:
-    queue = trainings.queue_of(8)
+@pytest.mark.parametrize("size", [8, 10])
+def test_queue_has_every_kind_and_no_training_twice(size: int) -> None:
+    queue = trainings.queue_of(size)
 
-    assert Counter(training.kind for training in queue) == dict.fromkeys(trainings.KINDS, 2)
-    assert {training.parameters["seed"] for training in queue} == {0, 1}
+    assert len(queue) == size
+    assert {training.kind for training in queue} == set(trainings.KINDS)
+    seeds = Counter((training.kind, training.parameters["seed"]) for training in queue)
+    assert set(seeds.values()) == {1}
 
 
 def test_same_size_gives_the_same_queue_and_names_are_unique() -> None:

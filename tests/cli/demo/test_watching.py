@@ -123,14 +123,16 @@ def test_training_starts_until_its_first_step_and_then_tells_its_progress(
 def test_partners_share_a_device_at_this_moment(
     client: FakeClient, store: Store, tmp_path: Path
 ) -> None:
-    one, two, elsewhere, gone = (uuid4() for _ in range(4))
-    names = {str(one): "one", str(two): "two", str(elsewhere): "three", str(gone): "four"}
-    for run_id in (one, two, elsewhere, gone):
-        client.put(run_id, Running())
+    one, two, elsewhere, gone, done = (uuid4() for _ in range(5))
+    order = (one, two, elsewhere, gone, done)
+    names = dict(zip(map(str, order), ("one", "two", "three", "four", "five"), strict=True))
+    for run_id in order:
+        client.put(run_id, Completed() if run_id == done else Running())
     _release(store, tmp_path / "1", one)
     _release(store, tmp_path / "2", two)
     _release(store, tmp_path / "3", elsewhere, devices=("cpu-1",))
-    _release(store, tmp_path / "4", gone, state=SlotState.ENDED)
+    _release(store, tmp_path / "4", gone, state=SlotState.DRAINING)
+    _release(store, tmp_path / "5", done)
 
     views = {view.name: view for view in Watch(client, store, names).look()}
 
@@ -138,6 +140,7 @@ def test_partners_share_a_device_at_this_moment(
     assert views["two"].partners == ("one",)
     assert views["three"].partners == ()
     assert views["four"].partners == ()
+    assert views["five"].partners == ()
 
 
 def test_training_is_settled_when_its_slot_is_free_again(

@@ -31,7 +31,8 @@ def demo(
 
     Args:
         json: Also write the result as JSON to this file; `-` is standard output.
-        queue_size: Number of trainings; by default eight, or four per device where that is more.
+        queue_size: Number of trainings; at least eight; by default ten, or four per
+            device where that is more.
         devices: What to train on; auto takes GPUs and falls back to processor cores.
         policy: Policy that orders the trainings; by default that of `XONAR_POLICY`.
         compare: Run the same queue serially and as plain first-come-first-served pairs too.

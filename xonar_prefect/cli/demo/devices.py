@@ -7,14 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
-from xonar_prefect.cli.demo.trainings import LEAST_TRAININGS
+from xonar_prefect.cli.demo.trainings import USUAL_TRAININGS
 from xonar_prefect.devices import discover
 from xonar_prefect.devices.cores import default_cores, parse_cores
 
 DeviceKind = Literal["auto", "nvidia", "cpu"]
 
 _CORES_VARIABLE = "XONAR_CPU_DEVICES"
-# Eight trainings on more cores than this would have no reason to share one.
+# Ten trainings on more cores than this would have no reason to share one.
 _CORES = 2
 _TRAININGS_PER_DEVICE = 4
 
@@ -39,8 +39,8 @@ class DemoDevices:
 
     @property
     def trainings(self) -> int:
-        """Trainings that keep them busy for a while: at least eight."""
-        return max(LEAST_TRAININGS, _TRAININGS_PER_DEVICE * self.count)
+        """Trainings that keep them busy for a while: at least ten."""
+        return max(USUAL_TRAININGS, _TRAININGS_PER_DEVICE * self.count)
 
     def __str__(self) -> str:
         if self.kind == "cpu":

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 POOL = "xonar"
-LEAST_TRAININGS = 8
 
 _NEEDED = ("tensorflow", "sklearn")
 
@@ -56,9 +55,11 @@ QUICK = Kind("quick", "digits_quick", (30, 40))
 DISTRIBUTED = Kind("distributed", "digits_distributed", (12, 16))
 KINDS = (CNN, STORE, QUICK, DISTRIBUTED)
 
-# Every kind comes first once (to be profiled), then in another order, so that whoever pairs
-# trainings as they come makes other pairs than whoever looks for complements.
-_TURN = (CNN, STORE, QUICK, DISTRIBUTED, STORE, CNN, DISTRIBUTED, QUICK)
+# A training that was never profiled starts alone, and its first partner can only be of a kind that
+# has been. So there are more of the mostly idle kinds: enough to go with each other while they are
+# all that is known, and then with those that compute.
+_TURN = (CNN, STORE, STORE, QUICK, DISTRIBUTED, STORE, CNN, QUICK, QUICK, DISTRIBUTED)
+USUAL_TRAININGS = len(_TURN)
 
 
 def queue_of(size: int) -> tuple[QueuedTraining, ...]:

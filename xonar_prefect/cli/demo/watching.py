@@ -94,9 +94,16 @@ class Watch:
         entries: dict[str, LedgerEntry] = {}
         for entry in self._store.entries(limit=4 * len(self._names)):
             entries.setdefault(entry.run_id, entry)  # the newest of each comes first
-        ours = {run_id: entries[run_id] for run_id in self._names if run_id in entries}
+        ours = {
+            run_id: entries[run_id]
+            for run_id in self._names
+            if run_id in entries and run_id in runs
+        }
+        living = {each for each, entry in ours.items() if _is_living(runs[each], entry)}
         return tuple(
-            self._view(run_id, runs[run_id], ours) for run_id in self._names if run_id in runs
+            self._view(run_id, runs[run_id], ours, living)
+            for run_id in self._names
+            if run_id in runs
         )
 
     def _read_runs(self) -> Iterable[FlowRun]:
@@ -108,7 +115,9 @@ class Watch:
             wanted = FlowRunFilter(id=FlowRunFilterId(any_=some))
             yield from self._client.read_flow_runs(flow_run_filter=wanted, limit=len(some))
 
-    def _view(self, run_id: str, run: FlowRun, entries: Mapping[str, LedgerEntry]) -> TrainingView:
+    def _view(
+        self, run_id: str, run: FlowRun, entries: Mapping[str, LedgerEntry], living: set[str]
+    ) -> TrainingView:
         from xonar_prefect.worker import labels
 
         entry = entries.get(run_id)
@@ -117,7 +126,7 @@ class Watch:
         reason = run.labels.get(labels.REASON)
         if stage is Stage.HELD and reason:
             self._held_reasons[run_id] = str(reason)
-        beside = () if entry is None else _beside(entry, entries)
+        beside = _beside(entries, run_id) & living if run_id in living else frozenset()
         return TrainingView(
             run_id=run_id,
             name=self._names[run_id],
@@ -127,7 +136,7 @@ class Watch:
             reason=None if reason is None else str(reason),
             held_reason=self._held_reasons.get(run_id),
             devices=entry.devices if entry else (),
-            partners=tuple(self._names[each] for each in beside),
+            partners=tuple(self._names[each] for each in self._names if each in beside),
             steps_done=status.steps_done if status else None,
             steps_total=status.steps_total if status else None,
             profiling=status is not None and status.phase == "profiling",
@@ -150,15 +159,18 @@ def _stage(run: FlowRun, entry: LedgerEntry | None, status: Status | None) -> St
     return Stage.RUNNING if status is not None and status.steps_done else Stage.STARTING
 
 
-def _beside(entry: LedgerEntry, entries: Mapping[str, LedgerEntry]) -> tuple[str, ...]:
-    if entry.state is SlotState.ENDED:
-        return ()
-    return tuple(
-        run_id
-        for run_id, other in entries.items()
-        if run_id != entry.run_id
-        and other.state is not SlotState.ENDED
-        and set(other.devices) & set(entry.devices)
+def _is_living(run: FlowRun, entry: LedgerEntry) -> bool:
+    """Tell whether it computes or is about to; one that has ended may drain for a while."""
+    final = run.state is not None and run.state.is_final()
+    return not final and entry.state in {SlotState.RESERVED, SlotState.RUNNING}
+
+
+def _beside(entries: Mapping[str, LedgerEntry], run_id: str) -> frozenset[str]:
+    devices = set(entries[run_id].devices)
+    return frozenset(
+        other
+        for other, entry in entries.items()
+        if other != run_id and devices & set(entry.devices)
     )
 
 
