@@ -171,9 +171,16 @@ def test_training_that_did_not_complete_shows_its_state_in_place_of_a_jct() -> N
     assert ends == ["s", "Crashed"]
 
 
-def test_reasons_of_held_trainings_are_told() -> None:
-    result = result_of([view("cnn-1", held_reason="CPU core 0 has 2 of 2 trainings.")], {})
+def test_reasons_of_the_longest_held_trainings_are_told() -> None:
+    views = [
+        view(f"cnn-{number}", released_at_s=1000.0 + number, held_reason=f"reason {number}.")
+        for number in range(1, 6)
+    ]
 
-    assert "cnn-1 was held 2 s, last because: CPU core 0 has 2 of 2 trainings." in sentences_about(
-        result
-    )
+    told = [line for line in sentences_about(result_of(views, {})) if "was held" in line]
+
+    assert told == [
+        "cnn-5 was held 5 s, last because: reason 5.",
+        "cnn-4 was held 4 s, last because: reason 4.",
+        "cnn-3 was held 3 s, last because: reason 3.",
+    ]

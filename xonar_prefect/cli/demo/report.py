@@ -17,6 +17,8 @@ from xonar_prefect.core.ledger import CoRun
 from xonar_prefect.core.models import Profile
 from xonar_prefect.worker.co_runs import LEAST_STEPS, measured_slowdown, solo_step_seconds
 
+_EXPLAINED = 3  # the reasons of all are in the JSON and on the run pages
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
@@ -164,7 +166,7 @@ def table_of(result: QueueResult, title: str) -> Table:
 
 
 def sentences_about(result: QueueResult) -> list[str]:
-    """Return what the table does not say: averages, and why trainings were held."""
+    """Return what the table does not say: averages, and why the longest held were held."""
     average = output.duration(result.average_jct_s)
     ended_well = sum(training.state == "Completed" for training in result.trainings)
     sentences = [
@@ -174,11 +176,11 @@ def sentences_about(result: QueueResult) -> list[str]:
         else f"{ended_well} of {len(result.trainings)} trainings have completed, so there is no "
         "average JCT."
     ]
+    held = [each for each in result.trainings if each.held_reason and each.held_s is not None]
+    held.sort(key=lambda each: (-(each.held_s or 0.0), each.name))
     sentences += [
-        f"{training.name} was held {output.duration(training.held_s)}, last because: "
-        f"{training.held_reason}"
-        for training in result.trainings
-        if training.held_reason and training.held_s is not None
+        f"{each.name} was held {output.duration(each.held_s)}, last because: {each.held_reason}"
+        for each in held[:_EXPLAINED]
     ]
     if any(training.partner for training in result.trainings):
         sentences.append(
