@@ -28,7 +28,6 @@ from xonar_prefect.core.codec import (
     recipe_from_dict,
 )
 from xonar_prefect.core.models import Observation
-from xonar_prefect.errors import InvalidValueError
 from xonar_prefect.store import Store
 from xonar_prefect.worker.co_runs import LEAST_STEPS, measured_slowdown, solo_step_seconds
 from xonar_prefect.worker.slots import Slot
@@ -138,7 +137,7 @@ class Learning:
                 )
             profile = profile_from_dict(data["profile"])
             recipe = recipe_from_dict(data["recipe"])
-        except (KeyError, TypeError, InvalidValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             _logger.warning("Artifact %s is not a profile of ours: %s", artifact_id, error)
             return False
         if joint and not profile.joint:
