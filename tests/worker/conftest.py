@@ -172,7 +172,7 @@ def working(pool: Pool, settings: XonarSettings) -> Working:
 
     @asynccontextmanager
     async def working(**options: Any) -> AsyncIterator[XonarWorker]:
-        worker = XonarWorker(pool.name, name="one", settings=settings, **options)
+        worker = XonarWorker(pool.name, **{"name": "one", "settings": settings, **options})
         serving = asyncio.ensure_future(worker.start(printer=lambda *_: None))
         try:
             await eventually(lambda: worker._built or serving.done(), 60)

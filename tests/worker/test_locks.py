@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from xonar_prefect.errors import NoDeviceError, WorkerNameTakenError
+from xonar_prefect.errors import NoDeviceError, SettingsError, WorkerNameTakenError
 from xonar_prefect.worker.locks import Locks
 
 Hold = Callable[[str], "subprocess.Popen[str]"]
@@ -93,6 +93,12 @@ def test_closed_locks_are_free_and_may_be_closed_again(locks: Locks, tmp_path: P
     other = Locks(tmp_path)
     other.take_name("gpus", "one")
     other.close()
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=r"file/locks cannot be used \(Not a directory\); set "):
+        Locks(tmp_path / "file" / "locks").take_name("gpus", "one")
 
 
 def test_what_a_dead_worker_started_does_not_keep_its_locks(locks: Locks, hold: Hold) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +18,10 @@ from xonar_prefect.core.codec import OBSERVATION_ARTIFACT_TYPE
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import ReasonCode
 from xonar_prefect.run_directory import RunDirectory
+from xonar_prefect.settings import XonarSettings
 from xonar_prefect.worker.concluding import CRASH_ARTIFACT
 from xonar_prefect.worker.processes import ProcessTrees, started_ticks
+from xonar_prefect.worker.worker import XonarWorker
 
 pytestmark = pytest.mark.server
 
@@ -262,6 +265,22 @@ async def test_an_observing_worker_explains_and_shares_nothing(
         assert (await slot_is_free(ledger, second)).partners == ()
 
 
+async def test_a_worker_that_runs_once_releases_once_and_stays_until_that_has_ended(
+    pool: Pool, settings: XonarSettings, ledger: Ledger
+) -> None:
+    first = await pool.succeed("wait=gate")
+    second = await pool.succeed()
+    worker = XonarWorker(pool.name, name="one", settings=settings)
+    serving = asyncio.ensure_future(worker.start(run_once=True, printer=lambda *_: None))
+    await state_is(pool, first, "Running")
+    assert not serving.done()
+    pool.open("gate")
+    await serving
+    assert await pool.state(first) == "Completed"
+    assert [entry.state for entry in ledger(first)] == [SlotState.ENDED]
+    assert pool.starts(second) == []
+
+
 async def test_a_run_directory_holds_what_the_worker_told_and_nothing_secret(
     pool: Pool, working: Working, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,3 +297,31 @@ async def test_a_run_directory_holds_what_the_worker_told_and_nothing_secret(
     )
     files = [path for path in directory.path.rglob("*") if path.is_file()]
     assert all("blue" not in path.read_text() for path in files)
+
+
+async def test_two_workers_of_one_pool_start_nothing_twice_and_no_cancelled_run_at_all(
+    pool: Pool, working: Working, settings: XonarSettings
+) -> None:
+    other_home = settings.home.with_name("other")
+    other = settings.model_copy(
+        update={"home": other_home, "lock_directory": other_home, "mark_after_seconds": 0.0}
+    )
+    await pool.update(is_paused=True)
+    runs = [await pool.succeed(gpus=0) for _ in range(12)]
+    cancelled = set()
+    async with working(), working(settings=other, name="two"):
+        await code_is(pool, runs[-1], ReasonCode.POOL_PAUSED)
+        await pool.update(is_paused=False)
+        for run in runs[::3]:
+            result = await pool.client.set_flow_run_state(run.id, Cancelling())
+            if result.state is not None and result.state.is_cancelled():
+                cancelled.add(run.id)
+        for run in runs:
+            await eventually(lambda run=run: _is_final(pool, run))  # type: ignore[misc]
+    assert max(len(pool.starts(run)) for run in runs) == 1
+    assert {run.id for run in runs if await pool.state(run) == "Cancelled"} >= cancelled
+
+
+async def _is_final(pool: Pool, run: FlowRun) -> bool:
+    state = (await pool.read(run)).state
+    return state is not None and state.is_final()

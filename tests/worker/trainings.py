@@ -19,16 +19,15 @@ from pathlib import Path
 here = Path(sys.argv[1])
 run = os.environ["PREFECT__FLOW_RUN_ID"]
 
-def post(path, body):
+def state(kind):
     request = urllib.request.Request(
-        os.environ["PREFECT_API_URL"] + path,
-        json.dumps(body).encode(),
+        os.environ["PREFECT_API_URL"] + f"/flow_runs/{run}/set_state",
+        json.dumps({"state": {"type": kind}}).encode(),
         {"Content-Type": "application/json"},
     )
-    urllib.request.urlopen(request).close()
-
-def state(kind, **details):
-    post(f"/flow_runs/{run}/set_state", {"state": {"type": kind, **details}, "force": True})
+    with urllib.request.urlopen(request) as response:
+        if json.load(response)["status"] != "ACCEPT":
+            raise SystemExit("Not to be run.")
 
 with (here / f"{run}.started").open("a") as file:
     file.write(f"{os.getpid()}\\n")

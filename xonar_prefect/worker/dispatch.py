@@ -43,6 +43,7 @@ from xonar_prefect.worker.slots import Slot, Slots
 # What a process takes on a GPU beside its allocator: the CUDA context and library workspaces.
 _CONTEXT_MIB = {"nvidia": 600}
 _FALLBACK_MODEL = "none"
+_EXPLAIN_SECONDS = 2.0
 
 _logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Dispatch:
         self._runs_directory = runs_directory
         self._clock = clock
         self._queue: QueueReading | None = None
+        self.has_more_to_explain = False
 
     async def read_devices(self) -> tuple[DeviceReading, ...]:
         """Read this worker's devices; while the driver fails, none of them takes a training."""
@@ -242,6 +244,8 @@ class Dispatch:
         await self._explanations.release(release, flow_run, names)
 
     async def _explain(self, decisions: Sequence[Decision], queue: QueueReading) -> None:
+        begun_s = self._clock()
+        self.has_more_to_explain = False
         position = 0
         self._explanations.keep_only(
             frozenset(d.training.run_id for d in decisions if isinstance(d, Hold))
@@ -252,6 +256,10 @@ class Dispatch:
             await self._quietly(self._explanations.refuse(refuse, queue.flow_runs[run_id]))
             self.queue_is_stale()
         for decision in decisions:
+            if self._clock() - begun_s > _EXPLAIN_SECONDS:
+                # A slot that becomes free must not wait until a hundred runs are marked.
+                self.has_more_to_explain = True
+                return
             run_id = decision.training.run_id
             flow_run = queue.flow_runs[run_id]
             if isinstance(decision, Refuse):
@@ -259,14 +267,12 @@ class Dispatch:
                 self.queue_is_stale()
             elif isinstance(decision, Hold):
                 markable = run_id not in queue.unmarkable
-                written = await self._quietly(
+                await self._quietly(
                     self._explanations.hold(
                         decision, flow_run, position=position, markable=markable
                     )
                 )
                 position += 1
-                if written:
-                    self.queue_is_stale()
 
     @staticmethod
     async def _quietly(showing: Awaitable[bool | None]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from xonar_prefect.errors import NoDeviceError, WorkerNameTakenError
+from xonar_prefect.errors import NoDeviceError, SettingsError, WorkerNameTakenError
 
 
 def default_lock_directory() -> Path:
@@ -30,6 +30,7 @@ class Locks:
 
         Raises:
             WorkerNameTakenError: A worker of this name runs on this host.
+            SettingsError: The directory of locks cannot be used.
         """
         if not self._take(f"worker-{pool}/{name}", name):
             raise WorkerNameTakenError(name, pool)
@@ -39,6 +40,7 @@ class Locks:
 
         Raises:
             NoDeviceError: All of them are taken.
+            SettingsError: The directory of locks cannot be used.
         """
         wanted = list(device_ids)
         taken = frozenset(each for each in wanted if self._take(f"device-{each}", owner))
@@ -55,9 +57,15 @@ class Locks:
         self._files.clear()
 
     def _take(self, subject: str, owner: str) -> bool:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.sha256(subject.encode()).hexdigest()[:24]
-        file = (self._directory / f"{digest}.lock").open("a+", encoding="utf-8")
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = (self._directory / f"{digest}.lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise SettingsError(
+                f"The directory of locks {self._directory} cannot be used ({error.strerror}); set "
+                "XONAR_LOCK_DIRECTORY to one that this user may write to."
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -88,6 +88,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._wake = anyio.Event()
         self._turn = anyio.Lock()
         self._ready = False
+        self._releases = True
         self._failing = False
         self._force = True
         self._queue_read_at_s = 0.0
@@ -139,7 +140,8 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
     async def teardown(self, *exc_info: Any) -> None:
         """Stop serving; trainings live on and are adopted by the next worker of this name."""
         if self._built is not None and all(part is None for part in exc_info):
-            for slot in self._built.slots:  # a worker that ran once stays until they have ended
+            self._releases = False  # a worker that ran once stays until its trainings have ended
+            for slot in self._built.slots:
                 await slot.freed.wait()
         if self._serving is not None:
             self._serving.cancel()
@@ -261,7 +263,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             self._ready = True
         changed = await parts.supervision.look(parts.dispatch.read_devices)
         due = self._force or utc_now() - self._queue_read_at_s >= self._poll_seconds
-        if not (changed or due):
+        if not self._releases or not (changed or due or parts.dispatch.has_more_to_explain):
             return []
         self._force = False
         if due:
