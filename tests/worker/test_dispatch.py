@@ -1,0 +1,301 @@
+"""Decisions carried out: who is told what, and what happens when something is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect.client.schemas.objects import FlowRun
+from prefect.states import Scheduled
+
+from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.models import Hold, Limits, ReasonCode, Refuse, Release, Snapshot, Training
+from xonar_prefect.core.policies import policy_named
+from xonar_prefect.devices.base import DeviceReading
+from xonar_prefect.errors import DeviceError, StoreUnusableError
+from xonar_prefect.store import Store
+from xonar_prefect.worker.dispatch import Dispatch
+from xonar_prefect.worker.held_runs import QueueReading
+from xonar_prefect.worker.slots import Slots
+
+
+@dataclass
+class World:
+    """What surrounds a dispatch: the clock, the queue, the devices, and what it did."""
+
+    now_s: float = 1000.0
+    queue: list[FlowRun] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
+    devices: tuple[DeviceReading, ...] = (
+        DeviceReading(id="cpu-0", index=0, model="core", memory_mib=8000),
+        DeviceReading(id="cpu-9", index=9, model="core", memory_mib=8000),  # another worker's
+    )
+    driver_fails: bool = False
+    disk_is_full: bool = False
+    explaining_takes_s: float = 0.0
+    times_read: int = 0
+    submitted: list[str] = field(default_factory=list)
+    held: dict[str, ReasonCode] = field(default_factory=dict)
+    refused: dict[str, ReasonCode] = field(default_factory=dict)
+    released: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def submit_run(self, name: str) -> FlowRun:
+        run = FlowRun(id=uuid4(), flow_id=uuid4(), name=name, state=Scheduled())
+        self.queue.append(run)
+        return run
+
+    # The clock
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class FakeQueue:
+    """Reads the queue of the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def read(self, limits: Limits) -> QueueReading:
+        world = self._world
+        world.times_read += 1
+        runs = {str(run.id): run for run in world.queue}
+        return QueueReading(
+            trainings={
+                run_id: Training(
+                    run_id=run_id,
+                    name=run.name,
+                    submitted_at_s=float(place),
+                    memory_request_mib=100,
+                )
+                for place, (run_id, run) in enumerate(runs.items())
+                if run.name not in world.refusals
+            },
+            flow_runs=runs,
+            refusals={
+                run_id: world.refusals[run.name]
+                for run_id, run in runs.items()
+                if run.name in world.refusals
+            },
+            limits=limits,
+            unmarkable=frozenset(),
+        )
+
+
+class FakeExplanations:
+    """Writes down in the world what would be shown."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def keep_only(self, run_ids: frozenset[str]) -> None:
+        pass
+
+    async def hold(self, hold: Hold, flow_run: FlowRun, *, position: int, markable: bool) -> bool:
+        if flow_run.name not in self._world.held:
+            self._world.now_s += self._world.explaining_takes_s
+            self._world.held[flow_run.name] = hold.code
+        return True
+
+    async def release(self, release: Release, flow_run: FlowRun, partners: tuple[str, ...]) -> None:
+        self._world.released[flow_run.name] = partners
+
+    async def refuse(self, refuse: Refuse, flow_run: FlowRun) -> bool:
+        self._world.refused[flow_run.name] = refuse.code
+        return True
+
+
+class FakeAccelerators:
+    """Reads the devices of the world."""
+
+    kind = "cpu"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self, processes: Mapping[str, Sequence[int]]) -> tuple[DeviceReading, ...]:
+        if self._world.driver_fails:
+            raise DeviceError("The driver is gone.")
+        return self._world.devices
+
+
+class FakeStore(Store):
+    """A real store whose disk can be full."""
+
+    world: World
+
+    def record(self, entry: LedgerEntry) -> None:
+        if self.world.disk_is_full:
+            raise StoreUnusableError("sqlite:///store.db", "the disk is full")
+        super().record(entry)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def store(world: World, tmp_path: Path) -> Iterator[Store]:
+    with FakeStore.open(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        assert isinstance(store, FakeStore)
+        store.world = world
+        yield store
+
+
+@pytest.fixture
+def slots(store: Store, world: World) -> Slots:
+    return Slots(store, "one", world)
+
+
+Make = Callable[..., Dispatch]
+
+
+@pytest.fixture
+def make(world: World, store: Store, slots: Slots, tmp_path: Path) -> Make:
+    async def submit(flow_runs: Sequence[FlowRun]) -> None:
+        world.submitted += [run.name for run in flow_runs]
+
+    def make(**changes: Any) -> Dispatch:
+        parts: dict[str, Any] = {
+            "policy": policy_named("parallel"),
+            "accelerators": FakeAccelerators(world),
+            "own_devices": frozenset(["cpu-0"]),
+            "store": store,
+            "slots": slots,
+            "held_runs": FakeQueue(world),
+            "explanations": FakeExplanations(world),
+            "submit": submit,
+            "limits": Limits(),
+            "training_limit": None,
+            "runs_without_device": 4,
+            "runs_directory": tmp_path / "runs",
+            "clock": world,
+        }
+        return Dispatch(**{**parts, **changes})
+
+    return make
+
+
+async def test_what_is_released_is_reserved_written_down_and_submitted_once(
+    world: World, make: Make, slots: Slots, store: Store
+) -> None:
+    dispatch = make()
+    first, second, third = (world.submit_run(name) for name in ("a", "b", "c"))
+    assert await dispatch.decide(fresh=True) == [first, second]
+    assert world.submitted == ["a", "b"]
+    assert {entry.name: entry.state for entry in store.open_entries()} == {
+        "a": SlotState.RESERVED,
+        "b": SlotState.RESERVED,
+    }
+    assert world.released == {"a": (), "b": ("a",)}
+    assert world.held == {"c": ReasonCode.NO_FREE_SLOT}
+    assert await dispatch.decide(fresh=False) == []  # from what is left of the same reading
+    assert await dispatch.decide(fresh=True) == []  # even if the server still shows them as held
+    assert world.submitted == ["a", "b"]
+    assert str(third.id) not in slots
+
+
+async def test_devices_of_other_workers_are_not_used(
+    world: World, make: Make, slots: Slots
+) -> None:
+    for name in ("a", "b", "c"):
+        world.submit_run(name)
+    await make(limits=Limits(max_trainings_per_gpu=1)).decide(fresh=True)
+    assert [slot.entry.devices for slot in slots] == [("cpu-0",)]
+
+
+async def test_what_cannot_be_written_down_is_not_started(
+    world: World, make: Make, slots: Slots
+) -> None:
+    world.submit_run("a")
+    world.disk_is_full = True
+    dispatch = make()
+    assert await dispatch.decide(fresh=True) == []
+    assert (world.submitted, len(slots)) == ([], 0)
+    world.disk_is_full = False
+    await dispatch.decide(fresh=False)
+    assert world.submitted == ["a"]
+
+
+async def test_while_the_driver_fails_nothing_is_released_or_refused(
+    world: World, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.submit_run("a")
+    world.driver_fails = True
+    dispatch = make()
+    assert await dispatch.decide(fresh=True) == []
+    assert world.held == {"a": ReasonCode.NO_DEVICE}
+    assert "The driver is gone." in caplog.text
+    world.driver_fails = False
+    await dispatch.decide(fresh=False)
+    assert world.submitted == ["a"]
+
+
+async def test_the_limit_of_the_worker_counts_its_slots(
+    world: World, make: Make, slots: Slots
+) -> None:
+    for name in ("a", "b"):
+        world.submit_run(name)
+    dispatch = make(training_limit=1)
+    await dispatch.decide(fresh=True)
+    assert world.held == {"b": ReasonCode.WORKER_LIMIT}
+    await slots.free(next(iter(slots)))
+    world.queue = world.queue[1:]
+    await dispatch.decide(fresh=True)
+    assert world.submitted == ["a", "b"]
+
+
+async def test_a_refused_run_is_not_decided_upon_again_from_the_old_reading(
+    world: World, make: Make
+) -> None:
+    world.refusals["a"] = "There is no job variable 'memory'."
+    world.submit_run("a")
+    dispatch = make()
+    await dispatch.decide(fresh=True)
+    assert world.refused == {"a": ReasonCode.WRONG_JOB_VARIABLE}
+    world.queue.clear()
+    await dispatch.decide(fresh=False)
+    assert world.times_read == 2
+
+
+async def test_a_long_queue_is_explained_in_several_turns_without_reading_it_again(
+    world: World, make: Make
+) -> None:
+    world.explaining_takes_s = 0.9
+    for number in range(9):
+        world.submit_run(f"run {number}")
+    dispatch = make(limits=Limits(pool_paused=True))
+    turns = 0
+    await dispatch.decide(fresh=True)
+    while dispatch.has_more_to_explain:
+        turns += 1
+        assert len(world.held) == 3 * turns
+        await dispatch.decide(fresh=False)
+    assert len(world.held) == 9
+    assert world.times_read == 1
+
+
+async def test_a_policy_sees_free_devices_held_trainings_and_the_time(
+    world: World, make: Make
+) -> None:
+    seen: list[Snapshot] = []
+
+    @dataclass(frozen=True)
+    class Watching:
+        name: str = "watching"
+
+        def decide(self, snapshot: Snapshot) -> tuple[Hold, ...]:
+            seen.append(snapshot)
+            return ()
+
+    run = world.submit_run("a")
+    await make(policy=Watching()).decide(fresh=True)
+    (snapshot,) = seen
+    assert snapshot.now_s == 1000.0
+    assert [training.run_id for training in snapshot.held] == [str(run.id)]
+    assert [device.id for device in snapshot.devices] == ["cpu-0"]
+    assert snapshot.limits.free_slots_without_device == 4
