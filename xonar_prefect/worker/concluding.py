@@ -56,7 +56,9 @@ async def conclude(client: PrefectClient, slot: Slot) -> None:
     except ObjectNotFound:
         return
     state = flow_run.state
-    if state is None or state.type == StateType.CANCELLING:
+    unfinished = state is None or state.type in (StateType.PENDING, StateType.RUNNING)
+    stopped = unfinished and slot.stop_requested_at_s is not None
+    if state is None or stopped or state.type == StateType.CANCELLING:
         reason = slot.stop_reason or "Cancelled; its processes have ended."
         await client.set_flow_run_state(run_id, Cancelled(message=reason), force=True)
         return
@@ -64,7 +66,7 @@ async def conclude(client: PrefectClient, slot: Slot) -> None:
     retries = state.is_scheduled() and waits_in_its_process(flow_run)
     if state.type not in (StateType.PENDING, StateType.RUNNING) and not retries:
         return
-    sentence = slot.stop_reason or exit_sentence(slot.entry.exit_code)
+    sentence = exit_sentence(slot.entry.exit_code)
     await client.create_artifact(
         ArtifactCreate(
             key=CRASH_ARTIFACT,

@@ -24,7 +24,6 @@ from xonar_prefect.worker.slots import Slot, Slots
 # A driver may need a moment to take memory back; afterwards it counts as somebody else's.
 _MEMORY_BACK_SECONDS = 30.0
 _STATES_EVERY_SECONDS = 2.0
-_CANCELLED = frozenset({StateType.CANCELLED, StateType.CANCELLING})
 
 _logger = logging.getLogger(__name__)
 
@@ -119,17 +118,27 @@ class Supervision:
                 continue
             if run is None:
                 self.request_stop(slot, "Its flow run was deleted.")
-            elif run.state_type in _CANCELLED:
+            elif run.state_type is StateType.CANCELLING:
                 self.request_stop(slot, "Cancelled.")
+            elif run.state_type is StateType.CANCELLED:
+                # Cancelled before it began; left alone, it would begin all the same.
+                self.request_stop(slot, "Cancelled.", at_once=True)
 
     def take_over(self, slot: Slot) -> None:
         """Look after a training that an earlier life of this worker started."""
         self._output.skip(slot.run_directory.output)
 
-    def request_stop(self, slot: Slot, reason: str) -> None:
-        """Give a training its grace to end by itself, then end its whole process tree."""
+    def request_stop(self, slot: Slot, reason: str, *, at_once: bool = False) -> None:
+        """Give a training its grace to end by itself, then end its whole process tree.
+
+        Args:
+            slot: The training.
+            reason: Why, as a sentence; the message of its final state.
+            at_once: It has nothing to end by itself: terminate it now.
+        """
         if slot.stop_requested_at_s is None:
-            slot.stop_requested_at_s = self._clock()
+            waited = self._stop_grace_seconds / 2 if at_once else 0.0
+            slot.stop_requested_at_s = self._clock() - waited
             slot.stop_reason = reason
             _logger.info("Stopping %r: %s", slot.entry.name, reason)
 
