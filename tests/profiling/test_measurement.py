@@ -206,6 +206,26 @@ def test_a_training_that_ends_while_it_is_traced_keeps_nobody_waiting(on_a_gpu: 
     assert found[0].estimate is not None
 
 
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+def test_a_long_pause_keeps_the_profile_from_nobody(on_a_gpu: bool) -> None:
+    session = Session(
+        SHORT, None if on_a_gpu else ticking(1e-9), clock=ticking(1e-9)
+    )  # nothing is waited for beyond the patience
+    while not session.measured.is_set():
+        session.begin_step()
+        session.end_step()
+    session.pause()
+    tracer = FakeTracer(HALF_ACTIVE)
+    measured = (
+        measure_on_gpu(session, tracer, SHORT, patience_seconds=0.01)
+        if on_a_gpu
+        else measure_on_processor(session, tracer, patience_seconds=0.01)
+    )
+    assert tracer.started.is_set()
+    assert measured.estimate is not None
+    assert measured.split is None
+
+
 def test_idle_shares_fill_the_idle_time_in_the_proportions_of_the_trace() -> None:
     split = Split(active=0.2, communication=0.6, input=0.2, other=0.0)
     assert idle_shares(0.8, split) == pytest.approx((0.15, 0.05, 0.0))

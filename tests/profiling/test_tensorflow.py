@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -76,6 +77,29 @@ def test_waiting_between_steps_is_seen_as_waiting_for_input(tf: Any) -> None:
     steps = tracer.stop()
     assert len(steps) == 3
     assert all(step.input_seconds > 0.019 for step in steps)
+
+
+@with_tensorflow
+def test_a_slow_data_set_is_seen_as_waiting_for_input(tf: Any) -> None:
+    def slow() -> Iterator[float]:
+        for number in range(5):
+            time.sleep(0.02)  # a slow source of data
+            yield float(number)
+
+    data = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec((), tf.float32))
+    session, tracer = counting_session(), ours.Tracer()
+    annotate = tracer.start()
+    assert annotate is not None
+    session.trace(5, annotate)
+    iterator = iter(data)
+    next_batch = tf.function(lambda: next(iterator))
+    for _ in range(5):
+        session.begin_step()
+        next_batch()
+        session.end_step()
+    session.finish()
+    steps = tracer.stop()
+    assert sum(step.input_seconds for step in steps[1:]) > 0.06
 
 
 @with_tensorflow

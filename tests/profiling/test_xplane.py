@@ -84,6 +84,7 @@ def test_waiting_for_input_counts_where_nothing_else_happens(
     trace: TraceBuilder, host: Plane
 ) -> None:
     host.line("tf_Compute/1", [("a:MatMul", 0.0, 3.0), ("n:IteratorGetNext", 2.0, 8.0)])
+    host.line("tf_data_iterator_get_next/1", [("IteratorGetNextOp::DoCompute", 2.0, 8.0)])
     host.line("collective_ops/1", [("r:CollectiveReduceV2", 6.0, 7.0)])
     assert milliseconds(read_steps(trace.bytes())[0]) == (10.0, 3.0, 1.0, 4.0)
 

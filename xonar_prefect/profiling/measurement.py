@@ -8,7 +8,7 @@ time is the processor time of the process tree, since communication burns it too
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,10 @@ from xonar_prefect.profiling.xplane import StepTimes
 
 _INFORMATIVE_STEPS = 10
 _INFORMATIVE_SECONDS = 2.0
+# A trace waits so long, and so many times what its steps should take, and no longer: in a long
+# validation no step comes, a partner waits for the profile, and the trace would grow.
+_PATIENCE_SECONDS = 2.0
+_PATIENCE_FACTOR = 3.0
 
 
 class Tracer(Protocol):
@@ -63,7 +67,9 @@ class Measurement:
     ended_at_s: float | None = None
 
 
-def measure_on_processor(session: Session, tracer: Tracer) -> Measurement:
+def measure_on_processor(
+    session: Session, tracer: Tracer, patience_seconds: float = _PATIENCE_SECONDS
+) -> Measurement:
     """Wait until the steps are measured by processor time; then trace a few for information."""
     session.measured.wait()
     estimate = session.estimate
@@ -73,7 +79,7 @@ def measure_on_processor(session: Session, tracer: Tracer) -> Measurement:
     started_at_s, ended_at_s = session.measured_from_to_s
     return Measurement(
         estimate=estimate,
-        split=_split(_trace(session, tracer, steps)),
+        split=_split(_trace(session, tracer, steps, patience_seconds + _expected(steps, estimate))),
         source="cpu-time",
         started_at_s=started_at_s,
         ended_at_s=ended_at_s,
@@ -81,7 +87,10 @@ def measure_on_processor(session: Session, tracer: Tracer) -> Measurement:
 
 
 def measure_on_gpu(
-    session: Session, tracer: Tracer, window: Window, clock: Callable[[], float] = time.time
+    session: Session,
+    tracer: Tracer,
+    window: Window,
+    patience_seconds: float = _PATIENCE_SECONDS,
 ) -> Measurement:
     """Wait until the step time is measured, then trace until the active fraction has settled.
 
@@ -95,7 +104,8 @@ def measure_on_gpu(
     steps: list[StepTimes] = []
     size = window.minimum
     while not traced.settled(window):
-        chunk = _trace(session, tracer, min(size, window.maximum - traced.steps))
+        wanted = min(size, window.maximum - traced.steps)
+        chunk = _trace(session, tracer, wanted, patience_seconds + _expected(wanted, timed))
         if not chunk:
             break
         for step in chunk:
@@ -114,18 +124,24 @@ def measure_on_gpu(
         split=_split(steps),
         source="tensorflow" if active else None,
         started_at_s=session.measured_from_to_s[0],
-        ended_at_s=clock() if active else session.measured_from_to_s[1],
+        ended_at_s=time.time() if active else session.measured_from_to_s[1],
     )
 
 
-def _trace(session: Session, tracer: Tracer, steps: int) -> Sequence[StepTimes]:
+def _expected(steps: int, estimate: Estimate) -> float:
+    return _PATIENCE_FACTOR * steps * estimate.step_seconds
+
+
+def _trace(
+    session: Session, tracer: Tracer, steps: int, at_most_seconds: float
+) -> Sequence[StepTimes]:
     if session.finished:
         return ()
     annotate = tracer.start()
     if annotate is None:
         return ()
     try:
-        session.trace(steps, annotate).wait()
+        session.trace(steps, annotate).wait(at_most_seconds)
     finally:
         session.stop_tracing()
         read = tracer.stop()

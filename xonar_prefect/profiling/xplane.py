@@ -39,7 +39,8 @@ _IDLE_OPERATION = re.compile(
     r"|Enqueue|(Stateless)?(While|If|Case)|NoOp|Const|Identity|ReadVariableOp"
     r"|_(SINK|SOURCE|Arg|Retval|DeviceArg|DeviceRetval))$"
 )
-_INPUT_EVENTS = ("IteratorGetNextOp", "PrefetchConsume")
+# TensorFlow writes it on a line `tf_data_iterator_get_next`, or where its operation runs.
+_INPUT_EVENT = "IteratorGetNextOp"
 
 # Field numbers of tsl/profiler/protobuf/xplane.proto.
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
@@ -180,15 +181,8 @@ def _step_windows(hosts: list[Any]) -> list[Span]:
 
 def _input_waits(plane: Any) -> Iterator[Span]:
     for line in plane.lines:
-        if line.name.startswith(_INPUT_LINE):
-            continue
         for name, span in _spans(plane, line):
-            operation = _OPERATION.match(name)
-            if (
-                name == Mark.INPUT.value
-                or name.startswith(_INPUT_EVENTS)
-                or (operation and _INPUT_OPERATION.match(operation["type"]))
-            ):
+            if name == Mark.INPUT.value or name.startswith(_INPUT_EVENT):
                 yield span
 
 
