@@ -64,6 +64,36 @@ def _fields(view_: TrainingView) -> dict[str, object]:
     return {name: getattr(view_, name) for name in view_.__dataclass_fields__}
 
 
+def test_trainings_held_for_one_reason_are_told_together() -> None:
+    other = TrainingView(**{**_fields(_HELD), "run_id": "id-2", "name": "quick-2"})
+    different = TrainingView(**{**_fields(_HELD), "name": "cnn-9", "reason": "The pool is paused."})
+
+    assert live.reasons([_HELD, different, other]) == [
+        "quick-1, quick-2 held: CPU core 0 has 2 of 2 trainings.",
+        "cnn-9 held: The pool is paused.",
+    ]
+
+
+def test_reason_of_the_latest_release_is_told() -> None:
+    earlier = TrainingView(**{**_fields(_RUNNING), "reason": "It was first."})
+    later = TrainingView(
+        **{**_fields(_RUNNING), "name": "cnn-2", "released_at_s": 1009.0, "reason": "It fits."}
+    )
+
+    assert live.reasons([later, earlier]) == ["cnn-2: It fits."]
+
+
+def test_table_fits_eighty_columns() -> None:
+    long = TrainingView(
+        **{**_fields(_RUNNING), "name": "distributed-1", "partners": ("distributed-2",)}
+    )
+    console = Console(width=80, file=StringIO())
+
+    console.print(live.render([long], "Queue", now_s=1000.0 + 5 * 60 + 11))
+
+    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_text_that_looks_like_markup_is_shown_as_it_is() -> None:
     odd = TrainingView(**{**_fields(_HELD), "reason": "needs [red]12[/red] MiB"})
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -14,7 +15,7 @@ from rich.text import Text
 from xonar_prefect.cli import output
 from xonar_prefect.cli.demo.watching import Stage, TrainingView
 
-_BAR_CELLS = 12
+_BAR_CELLS = 10
 _STYLES = {
     Stage.HELD: "yellow",
     Stage.STARTING: "cyan",
@@ -54,14 +55,12 @@ def shown(console: Console, title: str, clock: Callable[[], float] = time.time) 
 
 
 def render(views: Iterable[TrainingView], title: str, now_s: float) -> RenderableType:
-    """Return the queue as a table, one line per training."""
+    """Return the queue as a table, one line per training, and under it the reasons."""
     views = tuple(views)
-    table = Table(title=title, title_justify="left", title_style="bold", expand=True)
-    for heading in ("training", "state", "device", "beside"):
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    for heading in ("training", "state", "device", "beside", "progress", "for"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("progress", min_width=_BAR_CELLS + 5, no_wrap=True)
-    table.add_column("for", justify="right", no_wrap=True)
-    table.add_column("why", ratio=1)
     for view in views:
         table.add_row(
             Text(view.name),
@@ -70,9 +69,27 @@ def render(views: Iterable[TrainingView], title: str, now_s: float) -> Renderabl
             Text(", ".join(view.partners)),
             Text(_progress(view)),
             Text(output.duration(_age_seconds(view, now_s)) or output.UNKNOWN),
-            Text("" if view.stage is Stage.ENDED else view.reason or ""),
         )
-    return Group(table, Text(summary(views)))
+    return Group(table, *(Text(line) for line in (*reasons(views), summary(views))))
+
+
+def reasons(views: Iterable[TrainingView]) -> list[str]:
+    """Return why trainings are held, one line per reason, and why the last was released."""
+    views = tuple(views)
+    held: dict[str, list[str]] = {}
+    for view in views:
+        if view.stage is Stage.HELD and view.reason:
+            held.setdefault(view.reason, []).append(view.name)
+    lines = [f"{', '.join(names)} held: {reason}" for reason, names in held.items()]
+    released = [
+        (view.released_at_s, view.name, view.reason)
+        for view in views
+        if view.stage in {Stage.STARTING, Stage.RUNNING} and view.released_at_s and view.reason
+    ]
+    if released:
+        _, name, reason = max(released)
+        lines.append(f"{name}: {reason}")
+    return lines
 
 
 def summary(views: Iterable[TrainingView]) -> str:
