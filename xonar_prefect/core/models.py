@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -119,6 +119,17 @@ class Profile:
         _check_positive("step_seconds", self.step_seconds)
         _check_positive("peak_memory_mib", self.peak_memory_mib)
         _check_not_negative("steps", self.steps)
+
+    def as_joint(self) -> Profile:
+        """Return it as measured beside a partner: how it is alone is then unknown."""
+        return replace(
+            self,
+            joint=True,
+            active_fraction=None,
+            active_fraction_interval=None,
+            step_seconds=None,
+            step_seconds_interval=None,
+        )
 
     @property
     def active_seconds(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -273,7 +274,8 @@ def combined_profiles(by_task: list[Mapping[str, Profile]]) -> dict[str, Profile
     """Return the profiles of a run with several training tasks, by device model.
 
     A run's memory is the highest of its tasks' peaks. Its activity is that of its most active
-    task: a partner has to live with that one too.
+    task: a partner has to live with that one too. What is unknown of one task is unknown of the
+    run.
     """
     if not by_task:
         return {}
@@ -283,7 +285,7 @@ def combined_profiles(by_task: list[Mapping[str, Profile]]) -> dict[str, Profile
     combined = {}
     for model in models:
         profiles = [task[model] for task in by_task]
-        busiest = max(profiles, key=lambda profile: profile.active_fraction or 0.0)
+        busiest = max(profiles, key=_activity)
         peaks = [profile.peak_memory_mib for profile in profiles]
         known_peaks = [peak for peak in peaks if peak is not None]
         combined[model] = replace(
@@ -291,3 +293,8 @@ def combined_profiles(by_task: list[Mapping[str, Profile]]) -> dict[str, Profile
             peak_memory_mib=max(known_peaks) if len(known_peaks) == len(peaks) else None,
         )
     return combined
+
+
+def _activity(profile: Profile) -> float:
+    """Return the active fraction; an unknown one may be the highest of all."""
+    return math.inf if profile.active_fraction is None else profile.active_fraction

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -141,7 +140,7 @@ class Learning:
             _logger.warning("Artifact %s is not a profile of ours: %s", artifact_id, error)
             return False
         if joint and not profile.joint:
-            profile = replace(profile, joint=True, step_seconds=None, step_seconds_interval=None)
+            profile = profile.as_joint()
         return await anyio.to_thread.run_sync(
             self._store.ingest_profile, artifact_id, profile, recipe, created
         )
