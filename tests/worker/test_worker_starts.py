@@ -12,10 +12,12 @@ import pytest
 from prefect.client.schemas.actions import WorkPoolCreate
 
 from tests.worker.conftest import Pool
+from xonar_prefect.cli import main
 from xonar_prefect.settings import XonarSettings
 
 pytestmark = pytest.mark.server
 
+MISSPELT = "There is no policy named 'complementry'; choose one of complementary, "
 AWAY = "http://127.0.0.1:9/api"  # the discard service, which nobody runs
 
 
@@ -40,42 +42,80 @@ def environment(prefect_server: str, settings: XonarSettings) -> dict[str, str]:
     return {**own, "PREFECT_API_URL": prefect_server}
 
 
-async def test_what_is_wrong_is_said_in_one_sentence(
-    pool: Pool, environment: dict[str, str], tmp_path: Path
-) -> None:
-    other = f"process-{uuid4().hex[:8]}"
-    await pool.client.create_work_pool(WorkPoolCreate(name=other, type="process"))
-    (tmp_path / "file").touch()
-    ours = ("xonar", "worker", "start", "--pool", pool.name)
-    prefects = ("prefect", "worker", "start", "--pool", pool.name)
-    misspelt = "There is no policy named 'complementry'; choose one of complementary, "
-    cases: list[tuple[tuple[str, ...], dict[str, str], str]] = [
-        ((*ours, "--policy", "complementry"), {}, misspelt),
-        (prefects, {"XONAR_POLICY": "complementry"}, misspelt),
-        (prefects, {"XONAR_MAX_TRAININGS_PER_GPU": "0"}, "XONAR_MAX_TRAININGS_PER_GPU is '0': "),
-        ((*ours, "--devices", "nvidia"), {"CUDA_VISIBLE_DEVICES": ""}, "No device was found: "),
-        (ours, {"XONAR_HOME": str(tmp_path / "file" / "home")}, "cannot be made"),
-        (ours, {"PREFECT_API_URL": AWAY}, f"The Prefect server at {AWAY} does not answer"),
-        (prefects, {"PREFECT_API_URL": AWAY}, "Unable to reach the Prefect API"),
-        ((*ours[:-1], other), {}, f"Work pool {other!r} is of type 'process'"),
+@pytest.fixture
+async def process_pool(pool: Pool) -> str:
+    name = f"process-{uuid4().hex[:8]}"
+    await pool.client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "sentence"),
+    [
+        (["--pool", "{xonar}", "--policy", "complementry"], {}, MISSPELT),
+        (["--pool", "{xonar}"], {"XONAR_POLICY": "complementry"}, MISSPELT),
+        (["--pool", "{xonar}"], {"XONAR_POLL_SECONDS": "0"}, "XONAR_POLL_SECONDS is '0': "),
         (
-            (*prefects[:-1], other, "--type", "xonar"),
-            {},
-            f"Work pool {other!r} is of type 'process'; make one of type 'xonar' with",
+            ["--pool", "{xonar}", "--devices", "nvidia"],
+            {"CUDA_VISIBLE_DEVICES": ""},
+            "No device was found: ",
         ),
-        ((*ours[:-1], "no-such-pool"), {}, "There is no work pool 'no-such-pool'"),
+        (["--pool", "{xonar}"], {"XONAR_HOME": "{file}/home"}, "/home cannot be made (Not a dir"),
+        (["--pool", "{xonar}"], {"XONAR_STORE_URL": "nonsense"}, "The store nonsense cannot be"),
+        (["--pool", "{process}"], {}, "is of type 'process', not 'xonar'"),
+        (["--pool", "no-such-pool"], {}, "There is no work pool 'no-such-pool'"),
+    ],
+)
+def test_xonar_says_in_one_sentence_what_is_wrong(
+    pool: Pool,
+    process_pool: str,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    options: list[str],
+    variables: dict[str, str],
+    sentence: str,
+) -> None:
+    (pool.directory / "file").touch()
+    places = {"xonar": pool.name, "process": process_pool, "file": str(pool.directory / "file")}
+    for name, value in {**environment, **variables}.items():
+        monkeypatch.setenv(name, value.format(**places))
+    try:
+        status = main(["worker", "start", *(option.format(**places) for option in options)])
+    except SystemExit as error:  # said by the worker itself
+        status = error.code  # type: ignore[assignment]
+    said = "".join(capfd.readouterr()) + caplog.text
+    assert status == 1
+    assert sentence in said
+    assert "Traceback" not in said
+    assert "run on" not in said  # it has started nothing
+
+
+async def test_prefect_and_xonar_say_in_one_sentence_what_is_wrong(
+    pool: Pool, process_pool: str, environment: dict[str, str]
+) -> None:
+    ours, theirs = ([program, "worker", "start", "--pool"] for program in ("xonar", "prefect"))
+    away = {"PREFECT_API_URL": AWAY}
+    cases: list[tuple[list[str], dict[str, str], str]] = [
+        ([*ours, pool.name], away, f"The Prefect server at {AWAY} does not answer"),
+        ([*theirs, pool.name], away, "Unable to reach the Prefect API"),
+        ([*theirs, pool.name], {"XONAR_POLICY": "complementry"}, MISSPELT),
+        (
+            [*theirs, process_pool, "--type", "xonar"],
+            {},
+            f"Work pool {process_pool!r} is of type 'process'; make one of type 'xonar' with",
+        ),
     ]
-    for first in range(0, len(cases), 2):  # two at a time, for two cores
-        pair = cases[first : first + 2]
-        ends = await asyncio.gather(
-            *(run(*command, **{**environment, **changes}) for command, changes, _ in pair)
-        )
-        for (command, changes, sentence), (status, said) in zip(pair, ends, strict=True):
-            case = (*command, changes, said)
-            assert status == 1, case
-            assert sentence in said, case
-            assert "Traceback" not in said, case
-            assert "run on" not in said, case  # it has started nothing
+    ends = await asyncio.gather(
+        *(run(*command, **{**environment, **changes}) for command, changes, _ in cases)
+    )
+    for (command, changes, sentence), (status, said) in zip(cases, ends, strict=True):
+        case = (*command, changes, said)
+        assert status == 1, case
+        assert sentence in said, case
+        assert "Traceback" not in said, case
+        assert "run on" not in said, case
 
 
 async def test_prefect_makes_a_pool_of_our_type_by_its_name(
