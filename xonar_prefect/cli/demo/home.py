@@ -90,7 +90,7 @@ class Home:
         }
         return inherited | {
             janitor.HOME_VARIABLE: str(self.path),
-            "PREFECT_HOME": str(self.path / "prefect"),
+            "PREFECT_HOME": str(self.path / "prefect-home"),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             "XONAR_HOME": str(self.worker_home),
