@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import StringIO
 from types import SimpleNamespace
@@ -57,9 +56,9 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def demonstration() -> Iterator[Demonstration]:
+def demonstration() -> Demonstration:
     unused: Any = None
-    yield Demonstration(
+    return Demonstration(
         home=unused,
         server=SimpleNamespace(child=FakeChild()),  # type: ignore[arg-type]
         client=unused,
