@@ -31,6 +31,7 @@ from xonar_prefect.worker.configuration import (
     XonarWorkerResult,
 )
 from xonar_prefect.worker.dispatch import utc_now
+from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Identity, Parts, build
 
 WORKER_TYPE = "xonar"
@@ -85,14 +86,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._settings = settings
         self._observe_only = observe_only
         self._built: Parts | None = None
-        self._wake = anyio.Event()
-        self._turn = anyio.Lock()
-        self._ready = False
-        self._releases = True
-        self._failing = False
-        self._force = True
-        self._queue_read_at_s = 0.0
-        self._poll_seconds = 0.0
+        self._turns: Turns | None = None
         self._serving: anyio.CancelScope | None = None
 
     async def setup(self) -> None:
@@ -104,7 +98,6 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         _log_where_prefect_logs()
         try:
             settings = self._settings or load_settings()
-            self._poll_seconds = settings.poll_seconds
             policy = policy_named(settings.policy)
             await super().setup()
             self._check_pool_type()
@@ -134,14 +127,22 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             raise SystemExit(1) from error
         if self._runs_task_group is None:
             raise RuntimeError("The base class did not set the worker up.")
+        self._turns = Turns(
+            self._built,
+            clock=utc_now,
+            poll_seconds=settings.poll_seconds,
+            watch_seconds=settings.watch_seconds,
+            is_synced=self._is_synced,
+        )
         self._serving = anyio.CancelScope()
-        self._runs_task_group.start_soon(self._serve, settings.watch_seconds)
+        self._runs_task_group.start_soon(self._serve, self._turns)
 
     async def teardown(self, *exc_info: Any) -> None:
         """Stop serving; trainings live on and are adopted by the next worker of this name."""
-        if self._built is not None and all(part is None for part in exc_info):
-            self._releases = False  # a worker that ran once stays until its trainings have ended
-            for slot in self._built.slots:
+        if self._turns is not None and all(part is None for part in exc_info):
+            # A worker that ran once stays until its trainings have ended.
+            self._turns.release_nothing_more()
+            for slot in self._parts.slots:
                 await slot.freed.wait()
         if self._serving is not None:
             self._serving.cancel()
@@ -159,8 +160,9 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
     async def get_and_submit_flow_runs(self) -> list[FlowRun]:
         """Look at everything once and decide; the base class calls this at every poll."""
         self._last_polled_time = now("UTC")
-        self._force = True
-        return await self._take_turn()
+        if self._turns is None:
+            return []
+        return await self._turns.take(fresh=True) or []
 
     async def run(
         self,
@@ -213,64 +215,20 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                 "`xonar pool create NAME` and start the worker there."
             )
 
+    def _is_synced(self) -> bool:
+        """Whether the pool is known, and ours: the server may have been away at the start."""
+        if not getattr(self, "_has_successfully_synced", True):  # new in Prefect 3.9
+            return False
+        self._check_pool_type()
+        return True
+
     def _wake_up(self) -> None:
-        self._wake.set()
+        if self._turns is not None:
+            self._turns.wake_up()
 
-    async def _serve(self, watch_seconds: float) -> None:
-        """Take turns until cancelled: at every exit, and regularly."""
-        pause = watch_seconds
+    async def _serve(self, turns: Turns) -> None:
         with self._serving or anyio.CancelScope():
-            while True:
-                with anyio.move_on_after(pause):
-                    await self._wake.wait()
-                self._wake = anyio.Event()
-                await self._take_turn()
-                # What fails is not tried, and said, twice a second.
-                pause = min(2 * pause, self._poll_seconds) if self._failing else watch_seconds
-
-    async def _take_turn(self) -> list[FlowRun]:
-        """Look at the slots and decide when there is reason to; never raise.
-
-        An exception here would end the worker, and with it everybody's queue.
-        """
-        async with self._turn:
-            self._failing = True
-            try:
-                released = await self._look_and_decide()
-            except httpx.HTTPError as error:
-                _logger.warning("The Prefect server did not answer (%s); trying again.", error)
-            except XonarError as error:
-                _logger.error("%s", error)
-            except Exception:
-                _logger.exception("A turn of the worker failed; trying again.")
-            else:
-                self._failing = False
-                return released
-            return []
-
-    async def _look_and_decide(self) -> list[FlowRun]:
-        parts = self._parts
-        if not self._ready:
-            if not getattr(self, "_has_successfully_synced", True):  # new in Prefect 3.9
-                return []
-            self._check_pool_type()  # the server may have been away when the worker started
-            await parts.learning.rebuild()
-            await parts.recovery.run()
-            for slot in parts.slots:
-                parts.supervision.take_over(slot)
-                if slot.entry.launcher_pid is not None:
-                    parts.exits.watch(slot.entry.launcher_pid)
-            self._ready = True
-        changed = await parts.supervision.look(parts.dispatch.read_devices)
-        due = self._force or utc_now() - self._queue_read_at_s >= self._poll_seconds
-        if not self._releases or not (changed or due or parts.dispatch.has_more_to_explain):
-            return []
-        self._force = False
-        if due:
-            await parts.claims.settle()
-            await parts.recovery.put_back_orphans()
-            self._queue_read_at_s = utc_now()
-        return await parts.dispatch.decide(fresh=due)
+            await turns.serve()
 
     async def _submit_released(self, flow_runs: Sequence[FlowRun]) -> None:
         """Hand released runs to the base class, which claims, configures and runs them."""
