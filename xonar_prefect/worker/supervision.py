@@ -15,6 +15,8 @@ from prefect.client.schemas.objects import StateType
 
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.devices.base import DeviceReading
+from xonar_prefect.errors import StoreError
+from xonar_prefect.run_directory import Status
 from xonar_prefect.worker.concluding import conclude
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.output import OutputFollower
@@ -69,7 +71,7 @@ class Supervision:
         for slot in self._slots:
             slot.pids = trees.get(slot.entry.run_directory, [])
             slot.all_pids.update(slot.pids)
-            slot.status = slot.run_directory.read_status() or slot.status
+            slot.status = _report(slot) or slot.status
             self._output.follow(slot.run_directory.output, slot.entry.name)
         self._measure()
         await self._notice_cancels()
@@ -145,15 +147,7 @@ class Supervision:
     async def _advance(
         self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
     ) -> bool:
-        changed = False
-        if slot.status and slot.status.profiles_published > slot.profiles_read:
-            if slot.profiles_read == 0:  # published again later, it is still the first measurement
-                shared = any(window.partners for window in slot.meter.co_runs)
-                slot.measured_beside_partner = shared or bool(self._slots.partners(slot))
-            await self._learning.read_profiles(slot, joint=slot.measured_beside_partner)
-            slot.profiles_read = slot.status.profiles_published
-            await self._on_profile(slot)
-            changed = True
+        changed = await self._take_in_profiles(slot)
         if _is_running(slot):
             if self._has_ended(slot):
                 await self._drain(slot)
@@ -163,6 +157,21 @@ class Supervision:
         elif slot.entry.state is SlotState.DRAINING:
             changed |= await self._clean_up(slot, read_devices)
         return changed
+
+    async def _take_in_profiles(self, slot: Slot) -> bool:
+        if slot.status is None or slot.status.profiles_published <= slot.profiles_read:
+            return False
+        if slot.profiles_read == 0:  # published again later, it is still the first measurement
+            shared = any(window.partners for window in slot.meter.co_runs)
+            slot.measured_beside_partner = shared or bool(self._slots.partners(slot))
+        try:
+            await self._learning.read_profiles(slot, joint=slot.measured_beside_partner)
+        except (httpx.HTTPError, StoreError) as error:  # the training's life goes on without it
+            _logger.warning("The profile of %s cannot be read yet: %s", slot.entry.name, error)
+            return False
+        slot.profiles_read = slot.status.profiles_published
+        await self._on_profile(slot)
+        return True
 
     @staticmethod
     def _has_ended(slot: Slot) -> bool:
@@ -234,3 +243,12 @@ class Supervision:
 
 def _is_running(slot: Slot) -> bool:
     return slot.entry.state is SlotState.RUNNING
+
+
+def _report(slot: Slot) -> Status | None:
+    try:
+        return slot.run_directory.read_status()
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        # Its process wrote it, and may write anything.
+        _logger.debug("The report of %s cannot be read: %s", slot.entry.name, error)
+        return None
