@@ -14,6 +14,7 @@ from xonar_prefect.cli.demo import janitor
 from xonar_prefect.cli.demo.home import private_home
 from xonar_prefect.errors import DemoError
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
+from xonar_prefect.worker.locks import default_lock_directory
 
 _WAITS = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
 _IGNORES_SIGTERM = [*_WAITS[:2], f"import signal; signal.signal(15, signal.SIG_IGN); {_WAITS[2]}"]
@@ -130,6 +131,19 @@ def test_settings_of_the_users_own_prefect_do_not_reach_the_private_one(
     assert environment["PATH"] == os.environ["PATH"]
     assert environment["PREFECT_HOME"].startswith(str(tmp_path))
     assert environment["DO_NOT_TRACK"] == "1"
+
+
+def test_temporary_files_go_with_the_home_and_locks_stay_with_those_of_other_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("XONAR_LOCK_DIRECTORY", raising=False)
+
+    with private_home(None) as home:
+        environment = home.environment()
+        assert Path(environment["TMPDIR"]).is_dir()
+
+    assert environment["TMPDIR"].startswith(str(home.path))
+    assert environment["XONAR_LOCK_DIRECTORY"] == str(default_lock_directory())
 
 
 def test_child_that_has_ended_is_reported_with_its_last_words(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_comparison_profiles_first_and_says_so_then_takes_turns() -> None:
     )
 
 
+def test_looking_whether_the_result_can_be_written_leaves_no_file(tmp_path: Path) -> None:
+    performance._require_writable(str(tmp_path / "result.json"))
+
+    assert not (tmp_path / "result.json").exists()
+
+
 def test_result_is_written_to_the_file(tmp_path: Path) -> None:
     _perform(FakeDemonstration(), json=str(tmp_path / "result.json"))
 

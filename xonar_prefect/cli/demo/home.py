@@ -15,6 +15,7 @@ from pathlib import Path
 from xonar_prefect.cli.demo import janitor
 from xonar_prefect.errors import DemoError
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
+from xonar_prefect.worker.locks import default_lock_directory
 
 _JANITOR_SECONDS = 40.0
 _SHOWN_LINES = 12
@@ -94,6 +95,12 @@ class Home:
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             "XONAR_HOME": str(self.worker_home),
+            # Files that a killed training leaves behind go with the home; the locks of devices
+            # must stay where all workers of this host have theirs.
+            "TMPDIR": str(self.path / "temporary"),
+            "XONAR_LOCK_DIRECTORY": os.environ.get(
+                "XONAR_LOCK_DIRECTORY", str(default_lock_directory())
+            ),
         }
 
     def start(
@@ -132,6 +139,7 @@ def private_home(given: Path | None) -> Iterator[Home]:
         else:
             path = given.expanduser().resolve()
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (path / "temporary").mkdir(exist_ok=True)
     except OSError as error:
         raise DemoError.unusable_home(given, error) from error
     with _only_one(path):

@@ -176,9 +176,13 @@ def _require_writable(target: str | None) -> None:
     """Find out before minutes of training that the result could not be written."""
     if target is None or target == "-":
         return
+    path = Path(target)
+    is_new = not path.exists()
     try:
-        with Path(target).open("a", encoding="utf-8"):
+        with path.open("a", encoding="utf-8"):
             pass
+        if is_new:
+            path.unlink()
     except OSError as error:
         raise DemoError.unwritable(target, error) from error
 
