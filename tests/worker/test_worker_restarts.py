@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 
 from tests.worker.conftest import Pool
+from tests.worker.programs import program
 from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.run_directory import RunDirectory
@@ -63,7 +63,8 @@ def start(
         own = {f"XONAR_{name.upper()}": str(value) for name, value in settings if value is not None}
         process = Process(
             tmp_path / f"worker-{len(started)}.log",
-            *(str(Path(sys.executable).with_name(given[0])), *given[1:]),
+            *program(given[0]),
+            *given[1:],
             **{**own, "PREFECT_API_URL": prefect_server, "COLUMNS": "500", **environment},
         )
         started.append(process)
