@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from prefect.client.schemas.actions import WorkPoolCreate
 
 from tests.worker.conftest import Pool
+from tests.worker.programs import program
 from xonar_prefect.cli import main
 from xonar_prefect.settings import XonarSettings
 
@@ -24,7 +23,7 @@ AWAY = "http://127.0.0.1:9/api"  # the discard service, which nobody runs
 async def run(*command: str, **environment: str) -> tuple[int, str]:
     """Run a command of this environment to its end; returns its status and all that it said."""
     process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name(command[0])),
+        *program(command[0]),
         *command[1:],
         env={**os.environ, "COLUMNS": "500", **environment},
         stdin=asyncio.subprocess.DEVNULL,
@@ -55,13 +54,6 @@ async def process_pool(pool: Pool) -> str:
         (["--pool", "{xonar}", "--policy", "complementry"], {}, MISSPELT),
         (["--pool", "{xonar}"], {"XONAR_POLICY": "complementry"}, MISSPELT),
         (["--pool", "{xonar}"], {"XONAR_POLL_SECONDS": "0"}, "XONAR_POLL_SECONDS is '0': "),
-        (
-            ["--pool", "{xonar}", "--devices", "nvidia"],
-            {"CUDA_VISIBLE_DEVICES": ""},
-            "No device was found: ",
-        ),
-        (["--pool", "{xonar}"], {"XONAR_HOME": "{file}/home"}, "/home cannot be made (Not a dir"),
-        (["--pool", "{xonar}"], {"XONAR_STORE_URL": "nonsense"}, "The store nonsense cannot be"),
         (["--pool", "{process}"], {}, "is of type 'process', not 'xonar'"),
         (["--pool", "no-such-pool"], {}, "There is no work pool 'no-such-pool'"),
     ],
@@ -72,20 +64,15 @@ def test_xonar_says_in_one_sentence_what_is_wrong(
     environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
     options: list[str],
     variables: dict[str, str],
     sentence: str,
 ) -> None:
-    (pool.directory / "file").touch()
-    places = {"xonar": pool.name, "process": process_pool, "file": str(pool.directory / "file")}
+    places = {"xonar": pool.name, "process": process_pool}
     for name, value in {**environment, **variables}.items():
-        monkeypatch.setenv(name, value.format(**places))
-    try:
-        status = main(["worker", "start", *(option.format(**places) for option in options)])
-    except SystemExit as error:  # said by the worker itself
-        status = error.code  # type: ignore[assignment]
-    said = "".join(capfd.readouterr()) + caplog.text
+        monkeypatch.setenv(name, value)
+    status = main(["worker", "start", *(option.format(**places) for option in options)])
+    said = "".join(capfd.readouterr())
     assert status == 1
     assert sentence in said
     assert "Traceback" not in said
@@ -97,7 +84,12 @@ async def test_prefect_and_xonar_say_in_one_sentence_what_is_wrong(
 ) -> None:
     ours, theirs = ([program, "worker", "start", "--pool"] for program in ("xonar", "prefect"))
     away = {"PREFECT_API_URL": AWAY}
+    file = pool.directory / "file"
+    file.touch()
     cases: list[tuple[list[str], dict[str, str], str]] = [
+        ([*ours, pool.name, "--devices", "nvidia"], {"CUDA_VISIBLE_DEVICES": ""}, "No device was"),
+        ([*ours, pool.name], {"XONAR_HOME": f"{file}/home"}, "/home cannot be made (Not a dir"),
+        ([*ours, pool.name], {"XONAR_STORE_URL": "nonsense"}, "The store nonsense cannot be"),
         ([*ours, pool.name], away, f"The Prefect server at {AWAY} does not answer"),
         ([*theirs, pool.name], away, "Unable to reach the Prefect API"),
         ([*theirs, pool.name], {"XONAR_POLICY": "complementry"}, MISSPELT),
