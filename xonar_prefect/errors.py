@@ -12,6 +12,7 @@ XonarError
 ├── WorkerNameTakenError    two workers of one name
 ├── DeviceError             an accelerator cannot be used
 │   ├── NoDeviceError
+│   │   └── DevicesTakenError   other workers or their trainings have them
 │   ├── DriverMismatchError     the driver was upgraded under a running kernel
 │   ├── VisibleDevicesError     `CUDA_VISIBLE_DEVICES` names what is not there
 │   └── UnknownDeviceError      no device has this id
@@ -137,6 +138,18 @@ class NoDeviceError(DeviceError):
         super().__init__(
             f"No device was found: {looked_for}; run `xonar doctor` to see why, or use "
             "processor cores with `--devices cpu`."
+        )
+
+
+class DevicesTakenError(NoDeviceError):
+    """Other workers, or trainings that they left running, have all devices."""
+
+    def __init__(self, count: int, holders: Iterable[str]) -> None:
+        XonarError.__init__(
+            self,
+            f"All {count} devices of this host are used by {', '.join(sorted(holders))}, or by "
+            "trainings that it left running; start a worker of that name again to adopt them, or "
+            "wait until they have ended.",
         )
 
 

@@ -20,6 +20,7 @@ from xonar_prefect.errors import DeviceError, StoreUnusableError
 from xonar_prefect.store import Store
 from xonar_prefect.worker.dispatch import Dispatch
 from xonar_prefect.worker.held_runs import QueueReading
+from xonar_prefect.worker.locks import Locks
 from xonar_prefect.worker.slots import Slots
 
 
@@ -164,6 +165,7 @@ def make(world: World, store: Store, slots: Slots, tmp_path: Path) -> Make:
             "policy": policy_named("parallel"),
             "accelerators": FakeAccelerators(world),
             "own_devices": frozenset(["cpu-0"]),
+            "locks": Locks(tmp_path / "locks"),
             "store": store,
             "slots": slots,
             "held_runs": FakeQueue(world),

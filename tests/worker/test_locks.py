@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from xonar_prefect.errors import NoDeviceError, SettingsError, WorkerNameTakenError
+from xonar_prefect.errors import DevicesTakenError, SettingsError, WorkerNameTakenError
 from xonar_prefect.worker.locks import Locks
 
 Hold = Callable[[str], "subprocess.Popen[str]"]
@@ -70,8 +70,29 @@ def test_a_worker_takes_the_devices_that_are_left(locks: Locks, hold: Hold) -> N
 
 def test_a_worker_without_a_device_left_is_told_so(locks: Locks, hold: Hold) -> None:
     hold("locks.take_devices(['cpu-0', 'cpu-1'], owner='other')")
-    with pytest.raises(NoDeviceError, match="all 2 devices of this host are used by other"):
+    with pytest.raises(DevicesTakenError, match="All 2 devices of this host are used by other"):
         locks.take_devices(["cpu-0", "cpu-1"], owner="me")
+
+
+def test_a_device_stays_taken_as_long_as_a_training_runs_there(
+    locks: Locks, tmp_path: Path
+) -> None:
+    worker = Locks(tmp_path)
+    worker.take_devices(["cpu-0"], owner="gone")
+    training = subprocess.Popen(["sleep", "120"], pass_fds=worker.descriptors(["cpu-0"]))
+    worker.close()
+    with pytest.raises(DevicesTakenError, match="gone"):
+        locks.take_devices(["cpu-0"], owner="me")
+    adopting = Locks(tmp_path)
+    assert adopting.take_devices(["cpu-0"], owner="gone") == {"cpu-0"}
+    assert adopting.descriptors(["cpu-0"]) == ()
+    training.kill()
+    training.wait()
+    adopting.take_back()
+    assert len(adopting.descriptors(["cpu-0"])) == 1
+    with pytest.raises(DevicesTakenError):
+        locks.take_devices(["cpu-0"], owner="me")
+    adopting.close()
 
 
 def test_no_device_at_all_is_nobodys_fault(locks: Locks) -> None:

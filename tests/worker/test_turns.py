@@ -31,6 +31,7 @@ class FakeParts:
         self.recovery = SimpleNamespace(
             run=self._noting("recover"), put_back_orphans=self._noting("orphans")
         )
+        self.locks = SimpleNamespace(take_back=lambda: None)
         self.claims = SimpleNamespace(settle=self._noting("settle"))
         self.supervision = SimpleNamespace(look=self._look, take_over=lambda slot: None)
         self.dispatch = SimpleNamespace(

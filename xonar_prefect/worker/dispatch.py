@@ -37,6 +37,7 @@ from xonar_prefect.worker.configuration import XonarJobConfiguration
 from xonar_prefect.worker.explaining import Explanations
 from xonar_prefect.worker.held_runs import HeldRuns, QueueReading
 from xonar_prefect.worker.launching import Launch, free_port, start
+from xonar_prefect.worker.locks import Locks
 from xonar_prefect.worker.processes import boot_id, started_ticks
 from xonar_prefect.worker.slots import Slot, Slots
 
@@ -57,6 +58,7 @@ class Dispatch:
         policy: Policy,
         accelerators: Accelerators,
         own_devices: frozenset[str],
+        locks: Locks,
         store: Store,
         slots: Slots,
         held_runs: HeldRuns,
@@ -71,6 +73,7 @@ class Dispatch:
         self._policy = policy
         self._accelerators = accelerators
         self._own_devices = own_devices
+        self._locks = locks
         self._store = store
         self._slots = slots
         self._held_runs = held_runs
@@ -155,6 +158,7 @@ class Dispatch:
             device_environment=devices if entry.devices else {"CUDA_VISIBLE_DEVICES": ""},
             working_directory=configuration.working_dir,
             processors=self._accelerators.processors(entry.devices) if entry.devices else None,
+            locks=self._locks.descriptors(entry.devices),
         )
         with anyio.CancelScope(shield=True):  # what was started is written down
             slot.process = process = await start(launch)

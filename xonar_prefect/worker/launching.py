@@ -35,6 +35,7 @@ class Launch:
         device_environment: Variables that confine it to its devices.
         working_directory: Where it starts; None for a new, empty directory.
         processors: Processor cores it is pinned to; None for any.
+        locks: Descriptors of its devices' locks, which its launcher holds as long as it lives.
     """
 
     run_directory: RunDirectory
@@ -44,6 +45,7 @@ class Launch:
     device_environment: Mapping[str, str]
     working_directory: Path | None
     processors: tuple[int, ...] | None
+    locks: tuple[int, ...] = ()
 
 
 def free_port() -> int:
@@ -97,7 +99,7 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         env={RUN_DIRECTORY_VARIABLE: str(directory), "PATH": os.environ.get("PATH", "")},
         start_new_session=True,
-        close_fds=True,
+        pass_fds=launch.locks,
     )
     # Does not fail when the launcher has died: its exit is then noticed like any other.
     with contextlib.suppress(BrokenPipeError), cast("IO[bytes]", process.stdin) as pipe:

@@ -96,6 +96,7 @@ class Turns:
         if not self._releases or not (changed or due or parts.dispatch.has_more_to_explain):
             return []
         if due:
+            parts.locks.take_back()
             await parts.claims.settle()
             await parts.recovery.put_back_orphans()
             self._queue_read_at_s = self._clock()

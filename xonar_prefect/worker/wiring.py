@@ -51,6 +51,7 @@ class Identity:
 class Parts:
     """What a worker that was set up consists of; `close` gives back what they hold."""
 
+    locks: Locks
     slots: Slots
     claims: Claims
     dispatch: Dispatch
@@ -94,7 +95,8 @@ def build(
         )
         stack.callback(accelerators.close)
         devices = locks.take_devices(
-            [reading.id for reading in accelerators.read({})], owner=identity.name
+            [reading.id for reading in accelerators.read({})],
+            owner=f"worker {identity.name!r} of pool {identity.pool!r}",
         )
         _make_home(settings)
         store = stack.enter_context(Store.open(settings.effective_store_url))
@@ -107,6 +109,7 @@ def build(
             policy=policy,
             accelerators=accelerators,
             own_devices=devices,
+            locks=locks,
             store=store,
             slots=slots,
             held_runs=held_runs,
@@ -144,6 +147,7 @@ def build(
         exits = ExitWatch(wake_up)
         stack.callback(exits.close)
         return Parts(
+            locks=locks,
             slots=slots,
             claims=claims,
             dispatch=dispatch,
