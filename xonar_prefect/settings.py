@@ -20,7 +20,11 @@ class XonarSettings(BaseSettings):
     """Settings of a worker and of the commands beside it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="XONAR_", env_file=".env", extra="ignore", frozen=True
+        env_prefix="XONAR_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
     )
 
     home: Annotated[
@@ -82,13 +86,16 @@ class XonarSettings(BaseSettings):
         int, Field(ge=0, description="Held runs that are marked AwaitingGPU at most.")
     ] = 100
     mark_after_seconds: Annotated[
-        float, Field(ge=0, description="How long a run is held before it is marked.")
+        float,
+        Field(ge=0, allow_inf_nan=False, description="How long a run is held before it is marked."),
     ] = 5.0
     poll_seconds: Annotated[
-        float, Field(gt=0, description="How often the whole queue is read again.")
+        float,
+        Field(gt=0, allow_inf_nan=False, description="How often the whole queue is read again."),
     ] = 10.0
     watch_seconds: Annotated[
-        float, Field(gt=0, description="How often running trainings are looked at.")
+        float,
+        Field(gt=0, allow_inf_nan=False, description="How often running trainings are looked at."),
     ] = 0.5
     stop_grace_seconds: Annotated[
         float,

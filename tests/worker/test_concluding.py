@@ -27,7 +27,11 @@ KILLED = (
         (None, "The training's processes disappeared without an exit code."),
         (0, "The training's command ended with exit code 0 before the run was finished."),
         (3, "The training's command ended with exit code 3 before the run was finished."),
-        (127, "The training's command ended with exit code 127 before the run was finished."),
+        (
+            127,
+            "The training's command ended with exit code 127 before the run was finished. The "
+            "command or the working directory may not exist: see the end of its output.",
+        ),
         (130, "The training's command ended with exit code 130 before the run was finished."),
         (137, KILLED),
         (-9, KILLED),

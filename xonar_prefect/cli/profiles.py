@@ -70,7 +70,7 @@ def show(key: str, /, *, json: AsJson = False) -> None:
     """
     known = _stored_profiles()
     keys = {each.profile.key for each in known}
-    matching = {key} & keys or {each for each in keys if each.startswith(key)}
+    matching = {key} & keys or {each for each in keys if key and each.startswith(key)}
     if len(matching) != 1:
         raise UnknownProfileError(key, matching)
     chosen = [each for each in known if each.profile.key in matching]

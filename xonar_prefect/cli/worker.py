@@ -85,4 +85,4 @@ async def _serve(
     except asyncio.CancelledError:
         if not working.cancelled():  # it ended by itself, and has said why
             return
-        say(f"Worker {worker.name!r} stopped; its trainings run on.")
+        say(f"Worker {worker.name!r} stopped.")

@@ -137,8 +137,8 @@ class ProfileStep:
         profile = self._profile_of(measurement)
         if profile is None or measurement.estimate is None:
             return self._without_profile(
-                "This training took no step after the warm-up: use Keras fit, or mark its steps "
-                "with xonar_prefect.steps(...)."
+                "This training took no step after the warm-up: train longer, or, if it did, "
+                "use Keras fit or mark its steps with xonar_prefect.steps(...)."
             )
         card = profile_card(
             self._identity.name,

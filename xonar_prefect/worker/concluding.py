@@ -16,6 +16,7 @@ from xonar_prefect.worker.slots import Slot
 
 CRASH_ARTIFACT = "xonar-crash"
 
+_NOT_STARTED = 127  # what the launcher, like a shell, reports of a command it could not start
 _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 
 
@@ -33,7 +34,15 @@ def exit_sentence(exit_code: int | None) -> str:
             else ""
         )
         return f"The training was ended by signal {number} ({name}).{hint}"
-    return f"The training's command ended with exit code {exit_code} before the run was finished."
+    hint = (
+        " The command or the working directory may not exist: see the end of its output."
+        if exit_code == _NOT_STARTED
+        else ""
+    )
+    return (
+        f"The training's command ended with exit code {exit_code} before the run was finished."
+        f"{hint}"
+    )
 
 
 def waits_in_its_process(flow_run: FlowRun) -> bool:
