@@ -206,7 +206,7 @@ async def test_a_training_that_will_not_end_is_killed_when_cancelled_or_deleted(
         await pool.client.delete_flow_run(doomed.id)
         await slot_is_free(ledger, doomed)
         assert ProcessTrees().scan().keys().isdisjoint({ledger(doomed)[0].run_directory})
-        assert len(worker._parts.slots) == 0
+        await eventually(lambda: len(worker._parts.slots) == 0)
     assert await pool.state(waiting) == "Cancelled"
     assert pool.starts(waiting) == []
 
