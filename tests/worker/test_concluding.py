@@ -29,8 +29,10 @@ KILLED = (
         (3, "The training's command ended with exit code 3 before the run was finished."),
         (
             127,
-            "The training's command ended with exit code 127 before the run was finished. The "
-            "command or the working directory may not exist: see the end of its output.",
+            (
+                "The training's command ended with exit code 127 before the run was finished. The "
+                "command or the working directory may not exist: see the end of its output."
+            ),
         ),
         (130, "The training's command ended with exit code 130 before the run was finished."),
         (137, KILLED),
