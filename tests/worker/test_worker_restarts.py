@@ -132,6 +132,6 @@ async def test_trainings_outlive_killed_and_stopped_workers_and_nothing_runs_twi
     assert "'one'" in same_name.said
     other_name = start("xonar", "worker", "start", "--pool", pool.name, "--name", "two")
     assert other_name.popen.wait(60) == 1
-    assert "all 1 devices of this host are used by other xonar workers" in other_name.said
+    assert "All 1 devices of this host are used by worker 'one' of pool" in other_name.said
     assert "Traceback" not in same_name.said + other_name.said
     assert third.end(signal.SIGTERM) == 0
