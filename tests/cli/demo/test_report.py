@@ -9,7 +9,7 @@ from tests.cli.demo.building import beside, profile, view
 from xonar_prefect.cli.demo.report import result_of, sentences_about, table_of
 from xonar_prefect.cli.demo.watching import Stage
 
-# The format that design.md promises.
+# Others compute with these names: they are never renamed.
 _FIELDS = {
     "name",
     "active_fraction",
@@ -51,6 +51,17 @@ def test_training_that_never_ran_alone_is_compared_with_its_kind() -> None:
 
     assert training.measured_slowdown == pytest.approx(1.5)
     assert (training.active_fraction, training.peak_memory_mib) == (0.9, 700)
+
+
+def test_training_that_ran_alone_is_predicted_and_measured_against_its_kind() -> None:
+    known = profile("cnn", step_seconds=0.04, steps=100)
+    alone = beside(steps=50, step_seconds=0.042)
+
+    training = result_of([view("cnn-2", co_runs=(alone,))], known).trainings[0]
+
+    assert training.partner is None
+    assert training.predicted_slowdown == 1.0
+    assert training.measured_slowdown == pytest.approx(1.05)
 
 
 def test_step_time_alone_that_rests_on_more_steps_counts() -> None:

@@ -29,8 +29,9 @@ class TrainingResult:
         active_fraction: Active fraction of its kind.
         peak_memory_mib: Its peak memory.
         partner: With whom it made most of its steps; None when it ran alone.
-        predicted_slowdown: Predicted for it beside this partner.
-        measured_slowdown: Step time beside the partner / measured step time alone.
+        predicted_slowdown: Predicted for it beside this partner; 1 when it ran alone.
+        measured_slowdown: Step time beside the partner / measured step time alone; when it ran
+            alone, its own step time / that of its kind.
         jct_s: From submission to its end; None unless it completed.
         held_s: From submission to its release to a device.
         held_reason: Why it was held last.
@@ -104,16 +105,15 @@ def _training_result(
     partner = None
     if shared is not None:
         partner = " + ".join(names.get(run_id, run_id[:8]) for run_id in shared.partners)
+    predicted, measured = _slowdowns(view.co_runs, shared, profile)
     peak = view.peak_memory_mib or (profile.peak_memory_mib if profile else None)
     return TrainingResult(
         name=view.name,
         active_fraction=profile.active_fraction if profile else None,
         peak_memory_mib=peak,
         partner=partner,
-        predicted_slowdown=shared.predicted_slowdown if shared else None,
-        measured_slowdown=measured_slowdown(shared, _solo_seconds(view.co_runs, profile))
-        if shared
-        else None,
+        predicted_slowdown=predicted,
+        measured_slowdown=measured,
         jct_s=_difference(view.ended_at_s, view.submitted_at_s) if view.completed else None,
         held_s=_difference(view.released_at_s, view.submitted_at_s),
         held_reason=view.held_reason,
@@ -125,6 +125,23 @@ def _main_window(co_runs: Iterable[CoRun]) -> CoRun | None:
     """Return the window beside the partner of most steps; None where it shared no step."""
     shared = [window for window in co_runs if window.partners and window.steps]
     return max(shared, key=lambda window: (window.steps, window.partners), default=None)
+
+
+def _slowdowns(
+    co_runs: tuple[CoRun, ...], shared: CoRun | None, profile: Profile | None
+) -> tuple[float | None, float | None]:
+    """Return (predicted, measured) slowdown beside the main partner.
+
+    One that shared no step is predicted not to be slowed down, and measured against its kind's
+    step time alone: how far that is from 1 shows the noise in all of these figures.
+    """
+    if shared is not None:
+        return shared.predicted_slowdown, measured_slowdown(shared, _solo_seconds(co_runs, profile))
+    own = solo_step_seconds(co_runs)
+    known = profile.step_seconds if profile else None
+    if own is None or known is None:
+        return None, None
+    return 1.0, own[0] / known
 
 
 def _solo_seconds(co_runs: tuple[CoRun, ...], profile: Profile | None) -> float | None:
@@ -184,8 +201,9 @@ def sentences_about(result: QueueResult) -> list[str]:
     ]
     if any(training.partner for training in result.trainings):
         sentences.append(
-            "Slowdowns are step time beside the partner / step time alone; measured ones rest on "
-            f"at least {LEAST_STEPS} steps of both, and '-' is unknown."
+            "Slowdowns are step time beside the partner / step time alone (without a partner: own "
+            f"step time / that of its kind); measured ones rest on at least {LEAST_STEPS} steps of "
+            "both, and '-' is unknown."
         )
     return sentences
 
