@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -36,7 +37,9 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_loaded_from_its_entry_point(script: Path) -> None:
+def test_it_is_loaded_from_its_entry_point(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Prefect names an entry point by its module, but by its file where that name is taken.
+    monkeypatch.setitem(sys.modules, "training", ModuleType("training"))
     loaded: Flow[Any, Any] = load_flow_from_entrypoint(f"{script}:train")
     assert (loaded.name, loaded.fn.__name__) == ("nightly", "train")
     assert list(loaded.parameters.properties) == ["size", "seed"]
