@@ -11,9 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from xonar_prefect.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from xonar_prefect.core.interference import InterferenceModel
 
 
 class ReasonCode(str, Enum):
@@ -23,16 +26,22 @@ class ReasonCode(str, Enum):
     FIRST_ON_DEVICE = "FIRST_ON_DEVICE"
     FITS_BESIDE_PARTNER = "FITS_BESIDE_PARTNER"
     COMPLEMENTS_PARTNER = "COMPLEMENTS_PARTNER"
+    LEAST_COMPLETION_TIME = "LEAST_COMPLETION_TIME"
+    LEAST_INTERFERENCE = "LEAST_INTERFERENCE"
+    LEAST_COST = "LEAST_COST"
     NEEDS_NO_DEVICE = "NEEDS_NO_DEVICE"
     # held, because of the devices
     NO_DEVICE = "NO_DEVICE"
     NO_FREE_SLOT = "NO_FREE_SLOT"
     INSUFFICIENT_MEMORY = "INSUFFICIENT_MEMORY"
+    KNOWN_TO_CLASH = "KNOWN_TO_CLASH"
     UNPROFILED_NEEDS_EMPTY_DEVICE = "UNPROFILED_NEEDS_EMPTY_DEVICE"
     PARTNER_UNPROFILED = "PARTNER_UNPROFILED"
     EXCLUSIVE = "EXCLUSIVE"
     GANG_INCOMPLETE = "GANG_INCOMPLETE"
     BETTER_PARTNER_CHOSEN = "BETTER_PARTNER_CHOSEN"
+    BETTER_ALONE = "BETTER_ALONE"
+    DEVICE_KEPT_FREE = "DEVICE_KEPT_FREE"
     OLDER_TRAINING_WAITS = "OLDER_TRAINING_WAITS"
     # held, because somebody limits it
     POOL_PAUSED = "POOL_PAUSED"
@@ -163,7 +172,11 @@ class Training:
         exclusive: Never to share a device.
         profile_key: Key of its kind; None when the recipe of its key is not known yet.
         profiles: Known profiles by device model.
-        remaining_seconds: Time it will still need alone; None when unknown.
+        remaining_seconds: Time it will still need alone; None when unknown. Of a running training
+            on its device; of a held one on the fastest device model that it has a profile of.
+        owner: Whose it is: owners share the devices evenly. None: its own and nobody else's.
+        parameters: What shapes its work, as text, by name (`{"model": "bert", "batch_size": "8"}`);
+            kinds with the same but for their numbers are expected to behave alike.
     """
 
     run_id: str
@@ -178,6 +191,8 @@ class Training:
     profile_key: str | None = None
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     remaining_seconds: float | None = None
+    owner: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_not_negative("gpus", self.gpus)
@@ -341,6 +356,11 @@ class Snapshot:
         limits: The rules to keep.
         profiles: Profiles of kinds that occur in the observations but neither wait nor run now;
             with them, what was observed of the absent teaches the device model's sharing cost.
+        durations: Mean time alone of finished trainings, by profile key and device model.
+        clashes: Pairs that ran out of memory together though their requests fit: device model and
+            the two profile keys, sorted. They are not put together again.
+        interference: The model built from these observations, where the caller keeps it between
+            decisions; None to have it built.
     """
 
     now_s: float
@@ -349,6 +369,9 @@ class Snapshot:
     observations: tuple[Observation, ...] = ()
     limits: Limits = field(default_factory=Limits)
     profiles: tuple[Profile, ...] = ()
+    durations: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    clashes: frozenset[tuple[str, str, str]] = frozenset()
+    interference: InterferenceModel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
