@@ -20,6 +20,8 @@ XonarError
 ├── StoreError
 │   ├── StoreUnusableError  it cannot be opened, read or written
 │   └── StoreTooNewError    written by a newer version of this package
+├── SimulationError         a simulation cannot be run
+│   └── SimulationStalledError  nothing runs and nothing is released
 ├── DemoError               the demonstration cannot go on
 └── FlowOverTaskError       `@flow` was put over `@xonar_task` (also a TypeError)
 
@@ -217,6 +219,20 @@ class StoreTooNewError(StoreError):
         super().__init__(
             f"The store {url} has schema {found}, but this version knows only {known}; upgrade "
             "xonar_prefect, or point XONAR_STORE_URL at another database."
+        )
+
+
+class SimulationError(XonarError):
+    """A simulation cannot be run as it was asked for."""
+
+
+class SimulationStalledError(SimulationError):
+    """Nothing runs any more, and the policy releases nothing of what is held."""
+
+    def __init__(self, policy: str, held: int, reason: str) -> None:
+        super().__init__(
+            f"The policy {policy!r} releases none of {held} held trainings though nothing runs; "
+            f"it says: {reason}"
         )
 
 

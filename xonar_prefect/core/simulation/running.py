@@ -1,0 +1,158 @@
+"""A released training on the virtual clock: its progress, re-timed whenever its partners change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from xonar_prefect.core.models import Device, Resident, Training
+from xonar_prefect.core.simulation.world import Submission
+
+UNKNOWN_STEP_SECONDS = 1.0
+"""What counts as a step of a training whose step time is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """A time in which a training's partners stayed the same."""
+
+    partner_kinds: tuple[str, ...]
+    slowdown: float
+    opened_at_s: float
+
+
+class Running:
+    """One released training.
+
+    Attributes:
+        submission: What was submitted.
+        training: The value that the policy knows.
+        slots: The slots it holds.
+        device_model: Model of its devices; empty text where it needs none.
+        request_mib: Memory reserved on each.
+        step_seconds: True step time alone on these devices.
+        started_at_s: When it was released.
+        ready: Whether its start-up is over.
+        left_s: Seconds of training alone, on these devices, that are left.
+        profile_at_s: What will be left when its profile has settled; None where none is due.
+        window: The co-run under way; None during start-up.
+        version: Number of the latest alarm; earlier ones are void.
+        partners: Names of all it ran beside.
+    """
+
+    __slots__ = (
+        "_resident",
+        "_seen_at_s",
+        "device_model",
+        "left_s",
+        "partners",
+        "profile_at_s",
+        "progress_at_s",
+        "ready",
+        "request_mib",
+        "slots",
+        "started_at_s",
+        "step_seconds",
+        "submission",
+        "training",
+        "version",
+        "window",
+    )
+
+    def __init__(
+        self,
+        submission: Submission,
+        training: Training,
+        slots: tuple[DeviceSlots, ...],
+        *,
+        request_mib: int | None,
+        step_seconds: float | None,
+        left_s: float,
+        now_s: float,
+    ) -> None:
+        self.submission = submission
+        self.training = training
+        self.slots = slots
+        self.device_model = slots[0].device.model if slots else ""
+        self.request_mib = request_mib
+        self.step_seconds = step_seconds or UNKNOWN_STEP_SECONDS
+        self.started_at_s = now_s
+        self.ready = False
+        self.left_s = left_s
+        self.profile_at_s: float | None = None
+        self.progress_at_s = now_s
+        self.window: Window | None = None
+        self.version = 0
+        self.partners: set[str] = set()
+        self._resident: Resident | None = None
+        self._seen_at_s = -1.0
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Ids of its devices."""
+        return tuple(slots.device.id for slots in self.slots)
+
+    @property
+    def mates(self) -> list[Running]:
+        """Who shares a device with it, in the order of their releases."""
+        if len(self.slots) == 1:
+            return [each for each in self.slots[0].running if each is not self]
+        found = {id(each): each for slots in self.slots for each in slots.running}
+        return [each for each in found.values() if each is not self]
+
+    def advance(self, now_s: float) -> None:
+        """Make the progress since the last time, at the speed of the window."""
+        if self.window is not None:
+            self.left_s -= (now_s - self.progress_at_s) / self.window.slowdown
+            self.left_s = max(0.0, self.left_s)
+        self.progress_at_s = now_s
+
+    def next_alarm(self) -> float:
+        """Return when the next thing happens to it, if its partners stay."""
+        if self.window is None:
+            raise ValueError("it has not begun")
+        until = self.left_s - (self.profile_at_s or 0.0)
+        return self.progress_at_s + until * self.window.slowdown
+
+    def remaining_seconds(self, now_s: float) -> float:
+        """Return how long it would still need alone on these devices."""
+        if self.window is None:
+            return self.left_s
+        return max(0.0, self.left_s - (now_s - self.progress_at_s) / self.window.slowdown)
+
+    def forget_view(self) -> None:
+        """Show it anew: something but its progress has changed."""
+        self._resident = None
+
+    def resident(self, now_s: float, *, remaining_known: bool) -> Resident:
+        """Return it as the policy sees it now."""
+        if self._resident is None or self._seen_at_s != now_s:
+            training = self.training
+            if remaining_known or self.ready:
+                training = replace(training, remaining_seconds=self.remaining_seconds(now_s))
+            self._resident = Resident(
+                training=training,
+                devices=self.devices,
+                request_mib=self.request_mib,
+                started_at_s=self.started_at_s,
+            )
+            self._seen_at_s = now_s
+        return self._resident
+
+
+class DeviceSlots:
+    """A device and who is on it."""
+
+    __slots__ = ("device", "running")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.running: list[Running] = []
+
+    def view(self, now_s: float, *, remaining_known: bool) -> Device:
+        """Return the device as the policy sees it now."""
+        if not self.running:
+            return self.device
+        residents = tuple(
+            each.resident(now_s, remaining_known=remaining_known) for each in self.running
+        )
+        return replace(self.device, residents=residents)
