@@ -80,7 +80,7 @@ def test_table_shows_each_repeat_and_the_mean() -> None:
     console.print(comparison.table_of(_compared((80.0, 100.0, 90.0), (None, 90.0, 70.0)), "lucid"))
 
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "ours (lucid)" in text
+    assert "(ours: lucid)" in text
     assert "-20.0%" in text
     assert [line.split("│")[2].strip() for line in text.splitlines() if "│" in line] == [
         "80.0 s",

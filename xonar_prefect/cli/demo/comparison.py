@@ -90,9 +90,10 @@ def _relative(ours: float | None, other: float | None) -> float | None:
 
 def table_of(comparison: Comparison, policy: str) -> Table:
     """Return average JCTs per repeat and their paired differences as a table."""
-    table = Table(title="Average JCT, measured", title_justify="left", title_style="bold")
+    title = f"Average JCT, measured (ours: {policy})"
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("repeat")
-    for heading in (f"ours ({policy})", *OTHERS, *(f"ours against {each}" for each in OTHERS)):
+    for heading in (OURS, *OTHERS, *(f"ours against {each}" for each in OTHERS)):
         table.add_column(heading, justify="right")
     differences = [comparison.differences(other) for other in OTHERS]
     for number, repeat in enumerate(comparison.repeats):
