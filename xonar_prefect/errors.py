@@ -6,7 +6,8 @@ XonarError
 │   ├── UnknownPolicyError
 │   ├── JobVariableError        misspelt or wrong job variable
 │   ├── UnknownParameterError   `profile_by` names no parameter
-│   └── CoreListError           a list of processor cores cannot be read
+│   ├── CoreListError           a list of processor cores cannot be read
+│   └── WrongUsageError         options of a command exclude or contradict each other
 ├── ServerUnreachableError  the Prefect server is missing or does not answer
 ├── WorkPoolError           the pool is missing or has another type
 ├── WorkerNameTakenError    two workers of one name
@@ -20,7 +21,12 @@ XonarError
 ├── StoreError
 │   ├── StoreUnusableError  it cannot be opened, read or written
 │   └── StoreTooNewError    written by a newer version of this package
+├── FileError               a file with data is unusable
+│   ├── FileUnreadableError it cannot be opened or decoded
+│   ├── FileContentError    a row of it is wrong
+│   └── FileUnwritableError it cannot be written
 ├── SimulationError         a simulation cannot be run
+│   ├── NoHistoryError          a pool has nothing to replay
 │   └── SimulationStalledError  nothing runs and nothing is released
 ├── DemoError               the demonstration cannot go on
 └── FlowOverTaskError       `@flow` was put over `@xonar_task` (also a TypeError)
@@ -94,6 +100,10 @@ class CoreListError(SettingsError):
             f"The list of processor cores is {text!r}: {why}; write it as in `0,2-3`, of the "
             f"cores this process may use: {cores}."
         )
+
+
+class WrongUsageError(SettingsError):
+    """Options of a command exclude each other, or one cannot be read."""
 
 
 class ServerUnreachableError(XonarError):
@@ -222,8 +232,45 @@ class StoreTooNewError(StoreError):
         )
 
 
+class FileError(XonarError):
+    """A file with data cannot be used."""
+
+
+class FileUnreadableError(FileError):
+    """A file cannot be opened or decoded."""
+
+    def __init__(self, path: object, cause: str) -> None:
+        super().__init__(f"Cannot read {path}: {cause}; name a readable CSV file with a header.")
+
+
+class FileContentError(FileError):
+    """A line of a file is wrong."""
+
+    def __init__(self, path: object, line: int, column: str | None, problem: str) -> None:
+        where = "" if column is None else f" column '{column}'"
+        super().__init__(f"{path}, line {line}:{where} {problem}.")
+
+
+class FileUnwritableError(FileError):
+    """A file cannot be written."""
+
+    def __init__(self, path: object, cause: str) -> None:
+        super().__init__(f"Cannot write {path}: {cause}; name another file.")
+
+
 class SimulationError(XonarError):
     """A simulation cannot be run as it was asked for."""
+
+
+class NoHistoryError(SimulationError):
+    """A pool has nothing to replay."""
+
+    def __init__(self, pool: str, completed: int) -> None:
+        super().__init__(
+            f"There is nothing to replay of the work pool {pool!r}: it has {completed} completed "
+            "runs, and this store knows the release of none of them; point XONAR_STORE_URL at the "
+            "database of its worker."
+        )
 
 
 class SimulationStalledError(SimulationError):

@@ -65,3 +65,46 @@ def test_unknown_key_says_where_to_look(xonar, profiled) -> None:
     assert ended.errors == (
         "xonar: No profile has the key 'zzz'; `xonar profiles list` shows those that exist.\n"
     )
+
+
+def test_an_export_as_json_is_taken_in_again_as_it_was(xonar, profiled, tmp_path) -> None:
+    known = xonar("profiles", "list", "--json").json
+    assert xonar("profiles", "export", "--json", str(tmp_path / "all.json")).status == 0
+    assert xonar("profiles", "forget", "3f2").status == 0
+    assert [each["key"] for each in xonar("profiles", "list", "--json").json] == ["3fff00"]
+    ended = xonar("profiles", "import", str(tmp_path / "all.json"))
+    assert "2 profiles were taken in" in ended.output
+    assert xonar("profiles", "list", "--json").json == known
+
+
+def test_an_export_as_csv_is_what_simulations_read(xonar, profiled, tmp_path) -> None:
+    lines = xonar("profiles", "export").output.splitlines()
+    assert lines[0] == ("training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib,flow,task")
+    assert lines[1] == "3fff00,cpu,,,,,digits,train"
+    (tmp_path / "all.csv").write_text("\n".join(lines))
+    assert xonar("profiles", "forget", "3f2a").status == 0
+    assert xonar("profiles", "import", str(tmp_path / "all.csv")).status == 0
+    again = {each["key"]: each for each in xonar("profiles", "list", "--json").json}["3f2a9c"]
+    assert again["active_fraction"] == pytest.approx(0.62)
+    assert again["step_seconds"] == pytest.approx(0.0215)
+    assert again["peak_memory_mib"] == 1234
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("x.json", "[{", "line 1: is no JSON"),
+        ("x.json", "{}", "line 1: must begin a list of profiles"),
+        ("x.json", '[{"key": "a"}]', "entry 1 of the list is no profile"),
+        ("x.csv", "training\nx\n", "column 'gpu_model' is missing from the header"),
+    ],
+)
+def test_what_is_no_export_is_named(xonar, store, tmp_path, name, text, complaint) -> None:
+    (tmp_path / name).write_text(text)
+    ended = xonar("profiles", "import", str(tmp_path / name))
+    assert ended.status == 1
+    assert complaint in ended.errors
+
+
+def test_an_unknown_kind_cannot_be_forgotten(xonar, profiled) -> None:
+    assert "No profile has the key 'zzz'" in xonar("profiles", "forget", "zzz").errors

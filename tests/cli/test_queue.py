@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import asyncio
-import uuid
-from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
@@ -13,46 +9,6 @@ from xonar_prefect.run_directory import RunDirectory, Status
 from xonar_prefect.worker import labels
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("prefect_server")]
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """A pool with a deployment, filled by the test."""
-
-    name: str
-    deployment_id: UUID
-    runs: dict[str, str] = field(default_factory=dict)
-
-    def submit(self, name: str, told: dict[str, str] | None = None, **options: object) -> str:
-        """Schedule a run and return its id; `told` are the labels a worker would write."""
-
-        async def submit() -> str:
-            from prefect import get_client
-
-            async with get_client() as client:
-                run = await client.create_flow_run_from_deployment(
-                    self.deployment_id, name=name, **options
-                )
-                if told:
-                    await client.update_flow_run_labels(run.id, told)
-                return str(run.id)
-
-        return asyncio.run(submit())
-
-
-@pytest.fixture
-def pool(xonar) -> Pool:
-    name = f"pool-{uuid.uuid4().hex[:8]}"
-    assert xonar("pool", "create", name).status == 0
-
-    async def deploy() -> UUID:
-        from prefect import flow, get_client
-
-        async with get_client() as client:
-            flow_id = await client.create_flow(flow(lambda: None, name=f"flow-{name}"))
-            return await client.create_deployment(flow_id, "deployment", work_pool_name=name)
-
-    return Pool(name, asyncio.run(deploy()))
 
 
 def running_state():

@@ -22,12 +22,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from cyclopts import CycloptsError
 
     from xonar_prefect.cli.application import application
-    from xonar_prefect.errors import XonarError
+    from xonar_prefect.errors import WrongUsageError, XonarError
 
     try:
         status = application()(arguments, exit_on_error=False, result_action="return_value")
     except CycloptsError:
         return _WRONG_USAGE  # already explained on standard error
+    except WrongUsageError as error:
+        sys.stderr.write(f"xonar: {error}\n")
+        return _WRONG_USAGE
     except XonarError as error:
         sys.stderr.write(f"xonar: {error}\n")
         return _DID_NOT_WORK

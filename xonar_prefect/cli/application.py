@@ -8,6 +8,7 @@ from rich.console import Console
 from xonar_prefect import __version__
 from xonar_prefect.cli import doctor, gpus, pool, profiles, queue, worker
 from xonar_prefect.cli.demo.command import demo
+from xonar_prefect.cli.simulate.command import simulate
 
 
 def application() -> App:
@@ -26,5 +27,6 @@ def application() -> App:
     app.command(queue.queue)
     app.command(gpus.gpus)
     app.command(profiles.app)
+    app.command(simulate)
     app.command(doctor.doctor)
     return app

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
@@ -16,11 +19,13 @@ from xonar_prefect.cli.output import (
     percent,
     print_json,
     print_table,
+    say,
 )
+from xonar_prefect.cli.profile_files import as_csv, as_json, ingest, read, write
 from xonar_prefect.errors import UnknownProfileError
 
 if TYPE_CHECKING:
-    from xonar_prefect.store import StoredProfile
+    from xonar_prefect.store import Store, StoredProfile
 
 app = App(name="profiles", help="What was measured of each kind of training.")
 
@@ -36,7 +41,7 @@ def list_profiles(*, json: AsJson = False) -> None:
     """
     known = _stored_profiles()
     if json:
-        print_json([_as_json(each) for each in known])
+        print_json([as_json(each) for each in known])
         return
     print_table(
         "Profiles",
@@ -68,36 +73,88 @@ def show(key: str, /, *, json: AsJson = False) -> None:
         key: Its profile key, or enough of its beginning to be unambiguous.
         json: Print JSON.
     """
-    known = _stored_profiles()
-    keys = {each.profile.key for each in known}
-    matching = {key} & keys or {each for each in keys if key and each.startswith(key)}
-    if len(matching) != 1:
-        raise UnknownProfileError(key, matching)
-    chosen = [each for each in known if each.profile.key in matching]
+    chosen = _matching(key)
     if json:
-        print_json([_as_json(each) for each in chosen])
+        print_json([as_json(each) for each in chosen])
         return
     for each in chosen:
         title = f"{each.profile.key} on {each.profile.device_model}"
         print_table(title, ["", ""], _rows(each), empty="")
 
 
-def _stored_profiles() -> tuple[StoredProfile, ...]:
+@app.command
+def export(file: Path | None = None, /, *, json: AsJson = False) -> None:
+    """Write all profiles as CSV, as `xonar simulate --profiles` reads them, or as JSON.
+
+    JSON keeps everything. In CSV `training` is the profile key; the active fraction of a profile
+    without a step time has no column there.
+
+    Example: `xonar profiles export profiles.csv`, or `xonar profiles export --json backup.json`
+
+    Args:
+        file: Where to; by default standard output.
+        json: Write JSON.
+    """
+    known = _stored_profiles()
+    text = dumps([as_json(each) for each in known], indent=2) + "\n" if json else as_csv(known)
+    if file is None:
+        sys.stdout.write(text)
+        return
+    write(file, text)
+    say(f"{len(known)} profiles were written to {file}.")
+
+
+@app.command(name="import")
+def import_profiles(file: Path, /) -> None:
+    """Take in profiles that `export` has written; what is known and newer stays.
+
+    Example: `xonar profiles import backup.json`
+
+    Args:
+        file: JSON where its name ends in .json, else CSV, in which the column `training` holds
+            the profile key.
+    """
+    found = read(file)
+    with _store() as store:
+        ingest(store, found)
+    say(f"{len(found)} profiles were taken in from {file}.")
+
+
+@app.command
+def forget(key: str, /) -> None:
+    """Forget all that was measured of one kind of training, so that it is profiled again.
+
+    Example: `xonar profiles forget 3f2a`
+
+    Args:
+        key: Its profile key, or enough of its beginning to be unambiguous.
+    """
+    (chosen,) = {each.profile.key for each in _matching(key)}
+    with _store() as store:
+        store.forget(chosen)
+    say(f"Forgot all that was measured of {chosen}; its next run is profiled again.")
+
+
+def _matching(key: str) -> list[StoredProfile]:
+    """Return the profiles of the one kind whose key is this or begins so."""
+    known = _stored_profiles()
+    keys = {each.profile.key for each in known}
+    matching = {key} & keys or {each for each in keys if key and each.startswith(key)}
+    if len(matching) != 1:
+        raise UnknownProfileError(key, matching)
+    return [each for each in known if each.profile.key in matching]
+
+
+def _store() -> Store:
     from xonar_prefect.settings import load_settings
     from xonar_prefect.store import Store
 
-    with Store.open(load_settings().effective_store_url) as store:
+    return Store.open(load_settings().effective_store_url)
+
+
+def _stored_profiles() -> tuple[StoredProfile, ...]:
+    with _store() as store:
         return store.profiles()
-
-
-def _as_json(stored: StoredProfile) -> dict[str, Any]:
-    from xonar_prefect.core.codec import profile_to_dict, recipe_to_dict
-
-    return {
-        **profile_to_dict(stored.profile),
-        "recipe": recipe_to_dict(stored.recipe),
-        "published_at_s": stored.published_at_s,
-    }
 
 
 def _rows(stored: StoredProfile) -> list[tuple[str, str | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
 
 from xonar_prefect.errors import InvalidValueError
 
@@ -87,3 +88,75 @@ def service(served: Iterable[Served]) -> Service:
         makespan_s=last - first if records else None,
         average_queueing_delay_s=mean([record.queueing_delay_s for record in records]),
     )
+
+
+def finish_time_fairness(
+    served: Sequence[Served], solo_seconds: Sequence[float], gpus: Sequence[int], devices: int
+) -> list[float]:
+    """Return for each training its JCT / its JCT with an equal share of the devices.
+
+    The share is one n-th, n being how many trainings were there on average from its submission to
+    its end; with less than it needs, a training is slower in proportion. At most 1 is fair.
+    Trainings that need no time have no figure and are left out.
+
+    Args:
+        served: Times of the trainings.
+        solo_seconds: How long each needs alone.
+        gpus: How many devices each needs.
+        devices: How many there are.
+    """
+    changes = sorted(
+        [(each.submitted_at_s, 1) for each in served]
+        + [(each.finished_at_s, -1) for each in served]
+    )
+    area_at: dict[float, float] = {}
+    area, present, before = 0.0, 0, 0.0
+    for time, change in changes:
+        area += present * (time - before)
+        area_at[time] = area
+        present, before = present + change, time
+    ratios = []
+    for each, alone_s, needed in zip(served, solo_seconds, gpus, strict=True):
+        if alone_s <= 0:
+            continue
+        present_on_average = (
+            area_at[each.finished_at_s] - area_at[each.submitted_at_s]
+        ) / each.jct_s
+        share_s = alone_s * max(1.0, needed * present_on_average / devices)
+        ratios.append(each.jct_s / share_s)
+    return ratios
+
+
+def student_t_quantile(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's t distribution, to three digits.
+
+    From three degrees of freedom on by the expansion of Cornish and Fisher.
+
+    >>> [round(student_t_quantile(degrees), 2) for degrees in (1, 2, 3, 9, 199)]
+    [12.71, 4.3, 3.18, 2.26, 1.97]
+
+    Raises:
+        InvalidValueError: There is not one degree of freedom.
+    """
+    if degrees < 1:
+        raise InvalidValueError("degrees", degrees, "at least 1")
+    if degrees <= 2:
+        return (12.7062, 4.3027)[degrees - 1]
+    z = NormalDist().inv_cdf(0.975)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / float(degrees) ** power for power, term in enumerate(terms))
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval (low, high) of the mean; None of fewer than two values."""
+    if len(values) < 2:
+        return None
+    half = student_t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    middle = fmean(values)
+    return (middle - half, middle + half)

@@ -246,6 +246,7 @@ class Device:
         reserved_mib: Kept by the driver, never usable.
         used_mib: In use by anybody at the moment, without `reserved_mib`.
         residents: Our trainings on it.
+        host: Host it is in; None where all are in the same.
         unavailable: Why nothing may be released to it (lost, draining, quarantined), if so.
     """
 
@@ -257,6 +258,7 @@ class Device:
     used_mib: int = 0
     residents: tuple[Resident, ...] = ()
     unavailable: str | None = None
+    host: str | None = None
 
     def __post_init__(self) -> None:
         if self.unavailable is None:
@@ -313,7 +315,8 @@ class Limits:
         headroom_mib: Memory of each device that is never given away.
         margin_ratio: Added to a measured peak, as a share of it.
         margin_mib: The least that is added to a measured peak.
-        max_wait_seconds: Age from which no later training may take the place of a held one.
+        max_wait_seconds: Age from which no later training may take the place of a held one;
+            infinite for no bound.
         free_slots: Trainings that the pool's limit still admits; None for no limit.
         free_worker_slots: Trainings that the worker's `--limit` still admits.
         free_slots_by_queue: The same for queues that have a limit.
@@ -340,8 +343,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         _check_positive("max_trainings_per_gpu", self.max_trainings_per_gpu)
-        for name in ("headroom_mib", "margin_ratio", "margin_mib", "max_wait_seconds"):
+        for name in ("headroom_mib", "margin_ratio", "margin_mib"):
             _check_not_negative(name, getattr(self, name))
+        if not self.max_wait_seconds >= 0:  # also refuses what is not a number
+            raise InvalidValueError("max_wait_seconds", self.max_wait_seconds, "zero or greater")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

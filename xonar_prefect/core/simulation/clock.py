@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,7 @@ def simulate(
     learnt: Learnt | None = None,
     clock: Callable[[], float] | None = None,
     watch: Watch | None = None,
+    finished: Callable[[Outcome], None] | None = None,
 ) -> Run:
     """Run a queue to its end under a policy.
 
@@ -45,11 +47,14 @@ def simulate(
         learnt: What is known from earlier queues.
         clock: Tells the real time in seconds, to measure what decisions take.
         watch: Is told every snapshot with the decisions about it.
+        finished: Is told every training that has completed.
 
     Raises:
         SimulationStalledError: Nothing runs any more, and the policy releases nothing.
     """
-    return _Simulation(world, submissions, policy, learnt or Learnt(), clock, watch).run()
+    return _Simulation(
+        world, submissions, policy, learnt or Learnt(), clock=clock, watch=watch, finished=finished
+    ).run()
 
 
 class _Simulation:
@@ -61,13 +66,16 @@ class _Simulation:
         submissions: Iterable[Submission],
         policy: Policy,
         learnt: Learnt,
+        *,
         clock: Callable[[], float] | None,
         watch: Watch | None,
+        finished: Callable[[Outcome], None] | None,
     ) -> None:
         self._world = world
         self._policy = policy
         self._clock = clock
         self._watch = watch
+        self._finished = finished
         self._now_s = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._event_count = 0
@@ -85,16 +93,17 @@ class _Simulation:
         self._losses: list[Loss] = []
         self._decisions = 0
         self._decision_seconds = 0.0
-        for number, submission in enumerate(self._submissions):
-            self._at(submission.submitted_at_s, partial(self._submit, number))
+        by_time = sorted(
+            range(len(self._submissions)),
+            key=lambda number: (self._submissions[number].submitted_at_s, number),
+        )
+        self._to_come = by_time[::-1]
 
     def run(self) -> Run:
         """Let everything happen, and return what became of it."""
-        while self._events:
-            self._now_s = self._events[0][0]
-            while self._events and self._events[0][0] <= self._now_s + _SAME_MOMENT_S:
-                _, _, happen = heapq.heappop(self._events)
-                happen()
+        while (moment := self._next_moment()) is not None:
+            self._now_s = moment
+            self._happen()
             if self._changed and self._may_release:
                 self._decide()
         if self._held:
@@ -111,6 +120,21 @@ class _Simulation:
         )
 
     # Time
+
+    def _next_moment(self) -> float | None:
+        """Return when something happens next; None when nothing will."""
+        moments = [self._events[0][0]] if self._events else []
+        if self._to_come:
+            moments.append(self._submissions[self._to_come[-1]].submitted_at_s)
+        return min(moments, default=None)
+
+    def _happen(self) -> None:
+        """Let everything happen that is due."""
+        while self._events and self._events[0][0] <= self._now_s + _SAME_MOMENT_S:
+            _, _, happen = heapq.heappop(self._events)
+            happen()
+        while self._to_come and self._submissions[self._to_come[-1]].submitted_at_s <= self._now_s:
+            self._submit(self._to_come.pop())
 
     def _at(self, time_s: float, happen: Callable[[], None]) -> None:
         self._event_count += 1
@@ -163,7 +187,7 @@ class _Simulation:
         self._held_without_device += training.gpus == 0
         self._changed = True
         overdue_at_s = training.submitted_at_s + self._world.limits.max_wait_seconds
-        if overdue_at_s > self._now_s:
+        if self._now_s < overdue_at_s < math.inf:
             # It is overdue when it has waited longer than that, be it by the smallest difference.
             moment = overdue_at_s * (1.0 + 1e-12) + 2 * _SAME_MOMENT_S
             self._at(moment, partial(self._overdue, training))
@@ -183,13 +207,16 @@ class _Simulation:
         self._cluster.begin(running, self._now_s)
 
     def _finish(self, running: Running) -> None:
-        self._outcomes[int(running.training.run_id)] = Outcome(
+        outcome = Outcome(
             submission=running.submission,
             devices=running.devices,
             started_at_s=running.started_at_s,
             finished_at_s=self._now_s,
             partners=tuple(sorted(running.partners)),
         )
+        self._outcomes[int(running.training.run_id)] = outcome
+        if self._finished is not None:
+            self._finished(outcome)
         self._leave(running)
         self._knowledge.finish(running.submission, running.device_model)
 
@@ -294,7 +321,7 @@ class _Simulation:
         number = int(training.run_id)
         submission = self._submissions[number]
         slots = tuple(self._cluster.slots[device] for device in decision.devices)
-        model = slots[0].device.model if slots else self._world.reference_model
+        model = slots[0].device.model if slots else ""
         running = Running(
             submission,
             training,
@@ -307,8 +334,10 @@ class _Simulation:
         self._cluster.join(running)
         self._releases[number] = self._releases.get(number, 0) + 1
         running.version += 1
-        begins_at_s = self._now_s + self._world.startup_seconds
-        self._at(begins_at_s, partial(self._alarm, running, running.version))
+        startup_s = submission.startup_seconds
+        if startup_s is None:
+            startup_s = self._world.startup_seconds
+        self._at(self._now_s + startup_s, partial(self._alarm, running, running.version))
 
     def _why_held(self) -> str:
         decisions = self._policy.decide(self._snapshot())

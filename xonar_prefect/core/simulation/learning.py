@@ -13,6 +13,9 @@ from xonar_prefect.core.simulation.world import Learnt, Submission, World
 LEAST_STEPS = 10.0
 _CERTAIN_STEPS = 1000.0
 """A combination seen for so many steps is not told again: the world's law does not change."""
+_NEWS_SHARE = 0.02
+"""A model is built anew when more than this share of what it rests on has changed: with tens of
+thousands of observations, building it for each of them would take most of the time."""
 
 
 class Knowledge:
@@ -38,6 +41,7 @@ class Knowledge:
         self._told: tuple[Observation, ...] | None = None
         self._known_profiles: tuple[Profile, ...] | None = None
         self._interference: InterferenceModel | None = None
+        self._news = 0
 
     def learnt(self) -> Learnt:
         """Return what stays for the next queue."""
@@ -129,11 +133,12 @@ class Knowledge:
 
     @property
     def interference(self) -> InterferenceModel:
-        """The model built from what was observed; call `observations` first."""
-        if self._interference is None:
+        """The model built from what was observed, but for the very latest of very many."""
+        if self._interference is None or self._news > _NEWS_SHARE * len(self._observations):
             self._interference = InterferenceModel.from_observations(
-                self._told or (), self.profiles
+                self._observations.values(), self.profiles
             )
+            self._news = 0
         return self._interference
 
     def observations(self, now_s: float) -> tuple[Observation, ...]:
@@ -173,4 +178,4 @@ class Knowledge:
             observed_at_s=now_s,
         )
         self._told = None
-        self._interference = None
+        self._news += 1

@@ -19,11 +19,13 @@ class Submission:
         name: Its name, for people.
         kind: What it trains: the key of its profiles.
         submitted_at_s: When it is submitted, in seconds on the virtual clock.
-        solo_seconds: How long it trains alone on the world's reference model, without start-up.
+        solo_seconds: How long it trains alone on the device model that the world
+            refers to, without start-up.
         gpus: Number of devices it needs at once.
         priority: Priority of its work queue; 1 is the highest.
         memory_request_mib: Memory per device that its owner declared; None if not declared.
         owner: Whose it is; None: nobody else's.
+        startup_seconds: From its release to its first step; None for that of the world.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Submission:
     priority: int = 1
     memory_request_mib: int | None = None
     owner: str | None = None
+    startup_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("submitted_at_s", "solo_seconds"):
@@ -50,11 +53,12 @@ class World:
         devices: Empty devices.
         truth: How trainings really slow each other down.
         profiles: True profiles by kind, then device model. A kind may have none.
-        reference_model: The device model that `Submission.solo_seconds` refers to; elsewhere a
-            training is faster by the ratio of step times, or as fast where one is unknown.
+        reference_models: `Submission.solo_seconds` refers to the first of these device models on
+            which the kind has a step time; elsewhere a training is faster by the ratio of step
+            times, or as fast where one is unknown.
         clashes: Pairs known beforehand not to fit together (see `Snapshot`).
         limits: The rules to keep.
-        startup_seconds: From release to the first step. It takes a slot and memory, but disturbs
+        startup_seconds: From a release to the first step. It takes a slot and memory, but disturbs
             no partner.
         profiled: Whether profiles are known beforehand. Otherwise that of a kind becomes known
             when the first training of it has made `profiling_steps` steps.
@@ -66,7 +70,7 @@ class World:
     devices: tuple[Device, ...]
     truth: Truth
     profiles: Mapping[str, Mapping[str, Profile]]
-    reference_model: str
+    reference_models: tuple[str, ...]
     clashes: frozenset[tuple[str, str, str]] = frozenset()
     limits: Limits = field(default_factory=Limits)
     startup_seconds: float = 0.0
@@ -79,10 +83,15 @@ class World:
         profile = self.profiles.get(kind, {}).get(device_model)
         return None if profile is None else profile.step_seconds
 
+    def reference_step_seconds(self, kind: str) -> float | None:
+        """Return the true step time on the model that durations refer to; None when unknown."""
+        steps = (self.step_seconds(kind, model) for model in self.reference_models)
+        return next((step for step in steps if step is not None), None)
+
     def relative_seconds(self, kind: str, device_model: str) -> float:
-        """Return how long a second's work on the reference model takes on this one."""
+        """Return how long one second of `Submission.solo_seconds` takes on this model."""
         here = self.step_seconds(kind, device_model)
-        there = self.step_seconds(kind, self.reference_model)
+        there = self.reference_step_seconds(kind)
         return 1.0 if here is None or there is None else here / there
 
     def peak_memory_mib(self, kind: str, device_model: str) -> int:

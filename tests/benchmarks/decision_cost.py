@@ -1,0 +1,93 @@
+"""What one decision costs, by the length of the queue, the number of kinds and of devices.
+
+Run with `python -m tests.benchmarks.decision_cost`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+
+from tests.benchmarks.experiments import new_table, show
+from tests.core.building import device, resident, snapshot, training
+from xonar_prefect.core.models import Snapshot
+from xonar_prefect.core.policies import POLICIES
+
+# held, kinds, devices
+CASES = (
+    (100, 20, 8),
+    (1_000, 20, 8),
+    (1_000, 200, 64),
+    (10_000, 20, 256),
+    (10_000, 200, 64),
+    (10_000, 200, 256),
+    (10_000, 10_000, 256),
+)
+
+
+def moment(held: int, kinds: int, devices: int) -> Snapshot:
+    """Return a queue before devices of which half have one training each, the rest two."""
+
+    def one(name: str, number: int, seconds: float) -> object:
+        kind = number % kinds
+        return training(
+            name,
+            float(number),
+            key=f"kind-{kind:05}",
+            active=0.05 + 0.9 * (kind * 7919 % kinds) / kinds,
+            peak=1000 + 6000 * (kind * 104729 % kinds) // kinds,
+            remaining_seconds=seconds,
+        )
+
+    waiting = [one(f"t{number}", number, 60.0 + number * 7919 % 36000) for number in range(held)]
+    there = [
+        [
+            resident(one(f"r{index}-{slot}", index + slot, 600.0 + index), 4000, on=[index])
+            for slot in range(1 + index % 2)
+        ]
+        for index in range(devices)
+    ]
+    return snapshot(
+        waiting,
+        [device(index, *there[index], memory=32000) for index in range(devices)],
+        now=20000.0,
+        max_wait_seconds=1e9,
+    )
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description="What a decision costs")
+    parser.add_argument("--policies", nargs="+", default=sorted(POLICIES), choices=sorted(POLICIES))
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    table = new_table(
+        "Milliseconds for one decision (the fastest, and the first)",
+        "policy",
+        "held",
+        "kinds",
+        "devices",
+        "fastest",
+        "first",
+    )
+    for name in options.policies:
+        for held, kinds, devices in CASES:
+            now = moment(held, kinds, devices)
+            spent = []
+            for _ in range(options.repeat):
+                begin = perf_counter()
+                POLICIES[name].decide(now)
+                spent.append((perf_counter() - begin) * 1000)
+            table.add_row(
+                name,
+                f"{held:,}",
+                f"{kinds:,}",
+                str(devices),
+                f"{min(spent):.1f}",
+                f"{spent[0]:.1f}",
+            )
+    show(table)
+
+
+if __name__ == "__main__":
+    main()

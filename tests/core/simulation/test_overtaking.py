@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.core.building import device, resident, snapshot, training
+from tests.core.simulation.worlds import run, submission, world
+from xonar_prefect.core.models import Limits, ReasonCode, Release, Training
+from xonar_prefect.core.simulation import Outcome
+from xonar_prefect.core.simulation.overtaking import OvertakingWatch, delays_by_later
+
+
+def watched(held: Sequence[Training], released: Training, *there: object) -> int:
+    """Return what is counted when one of the held is released to GPU 0, a minute is the bound."""
+    watch = OvertakingWatch()
+    watch(
+        snapshot(held, [device(0, *there)], now=100.0, max_wait_seconds=60.0),
+        (
+            Release(
+                training=released, devices=("GPU-0",), code=ReasonCode.FIRST_ON_DEVICE, reason=""
+            ),
+        ),
+    )
+    return watch.count
+
+
+def test_a_release_to_a_place_that_an_overdue_older_training_could_have_had_counts() -> None:
+    older, later = training("older", 0.0, peak=1000), training("later", 90.0, peak=1000)
+    assert watched([older, later], later) == 1
+    assert watched([older, later], older) == 0
+
+
+def test_who_is_not_overdue_yet_is_not_overtaken() -> None:
+    older, later = training("older", 50.0, peak=1000), training("later", 90.0, peak=1000)
+    assert watched([older, later], later) == 0
+
+
+def test_who_could_not_have_gone_there_is_not_overtaken() -> None:
+    older, later = training("older", 0.0, peak=15000), training("later", 90.0, peak=1000)
+    assert watched([older, later], later, resident("there", 4000)) == 0
+
+
+def test_a_policy_that_serves_in_order_overtakes_nobody() -> None:
+    watch = OvertakingWatch()
+    queue = [submission(str(n), 50, at=n, kind="a") for n in range(8)]
+    limits = Limits(max_wait_seconds=10)
+    run(world({"a": 0.5}, devices=2, limits=limits), *queue, watch=watch)
+    assert watch.count == 0
+
+
+def outcome(name: str, submitted: float, started: float, finished: float, *devices: str) -> Outcome:
+    return Outcome(
+        submission=submission(name, 1, at=submitted),
+        devices=devices,
+        started_at_s=started,
+        finished_at_s=finished,
+    )
+
+
+@pytest.mark.parametrize(
+    ("released_at_s", "delays"),
+    [
+        (5.0, 0),  # the gang was not overdue yet
+        (50.0, 1),
+    ],
+)
+def test_a_gang_that_starts_when_a_later_training_leaves_was_delayed_if_it_was_overdue(
+    released_at_s: float, delays: int
+) -> None:
+    gang = outcome("gang", 0, 100, 200, "GPU-0", "GPU-1")
+    later = outcome("later", 1, released_at_s, 100, "GPU-1")
+    assert delays_by_later([gang, later], max_wait_seconds=30) == delays
+
+
+def test_who_left_before_was_in_nobodys_way() -> None:
+    gang = outcome("gang", 0, 100, 200, "GPU-0", "GPU-1")
+    brief = outcome("brief", 1, 50, 60, "GPU-1")
+    older = outcome("older", 0, 20, 100, "GPU-0")
+    assert delays_by_later([gang, brief, older], max_wait_seconds=30) == 0

@@ -1,0 +1,122 @@
+"""Profiles in files: JSON keeps everything, CSV what simulations read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from xonar_prefect.core.codec import (
+    profile_from_dict,
+    profile_to_dict,
+    recipe_from_dict,
+    recipe_to_dict,
+)
+from xonar_prefect.core.identity import Recipe
+from xonar_prefect.errors import FileContentError, FileUnreadableError, FileUnwritableError
+from xonar_prefect.files.profiles import COLUMNS, profile_of, row_of
+from xonar_prefect.files.rows import read_rows
+
+if TYPE_CHECKING:
+    from xonar_prefect.store import Store, StoredProfile
+
+_IMPORTED_FLOW = "imported"
+
+
+def as_json(stored: StoredProfile) -> dict[str, Any]:
+    """Return a stored profile as JSON values."""
+    return {
+        **profile_to_dict(stored.profile),
+        "recipe": recipe_to_dict(stored.recipe),
+        "published_at_s": stored.published_at_s,
+    }
+
+
+def as_csv(known: Iterable[StoredProfile]) -> str:
+    """Return stored profiles as CSV with a header; flow and task are there for people."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*COLUMNS, "flow", "task"], lineterminator="\n")
+    writer.writeheader()
+    for each in known:
+        writer.writerow(
+            {**row_of(each.profile), "flow": each.recipe.flow, "task": each.recipe.task}
+        )
+    return text.getvalue()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file.
+
+    Raises:
+        FileUnwritableError: It cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileUnwritableError(path, error.strerror or str(error)) from None
+
+
+def read(path: Path) -> list[StoredProfile]:
+    """Read exported profiles: JSON where the name ends in .json, else CSV.
+
+    A CSV file says nothing of where a key comes from: such a profile is found by its key alone.
+
+    Raises:
+        FileUnreadableError: The file cannot be read.
+        FileContentError: It is no export of profiles.
+    """
+    from xonar_prefect.store import StoredProfile
+
+    if path.suffix.lower() == ".json":
+        return _read_json(path)
+    now_s = time.time()
+    found = []
+    for row in read_rows(path, COLUMNS):
+        profile = profile_of(row)
+        recipe = Recipe(
+            flow=row.optional_text("flow") or _IMPORTED_FLOW,
+            entrypoint=None,
+            task=row.optional_text("task") or profile.key,
+        )
+        found.append(StoredProfile(profile=profile, recipe=recipe, published_at_s=now_s))
+    return found
+
+
+def _read_json(path: Path) -> list[StoredProfile]:
+    from xonar_prefect.store import StoredProfile
+
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FileContentError(path, error.lineno, None, f"is no JSON: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise FileUnreadableError(path, f"it is not text in UTF-8: {error.reason}") from None
+    except OSError as error:
+        raise FileUnreadableError(path, error.strerror or str(error)) from None
+    if not isinstance(values, list):
+        raise FileContentError(path, 1, None, "must begin a list of profiles")
+    found = []
+    for number, each in enumerate(values, start=1):
+        try:
+            found.append(
+                StoredProfile(
+                    profile=profile_from_dict(each),
+                    recipe=recipe_from_dict(each["recipe"]),
+                    published_at_s=float(each["published_at_s"]),
+                )
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"entry {number} of the list is no profile as `export --json` writes it"
+            raise FileContentError(path, 1, None, f"{problem} ({error})") from None
+    return found
+
+
+def ingest(store: Store, profiles: Iterable[StoredProfile]) -> None:
+    """Take profiles into a store as if workers had published them when they were."""
+    for each in profiles:
+        store.ingest_profile(f"import-{uuid4()}", each.profile, each.recipe, each.published_at_s)

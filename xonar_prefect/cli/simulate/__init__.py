@@ -1,0 +1,1 @@
+"""`xonar simulate`: what would happen."""

@@ -1,0 +1,1 @@
+"""Reads and writes the CSV files of simulations: profiles, co-locations, traces."""
