@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from xonar_prefect.core.hosts import Host, HostResident
 from xonar_prefect.core.models import (
     Decision,
     Device,
@@ -29,6 +30,7 @@ from xonar_prefect.core.models import (
     Snapshot,
     Training,
 )
+from xonar_prefect.core.planning.hosting import need_of
 from xonar_prefect.core.policies import POLICIES, Policy
 
 MODELS = ("V100", "A100")
@@ -76,6 +78,7 @@ class World:
     lost: tuple[frozenset[int], ...]
     limits: Limits
     observations: tuple[Observation, ...]
+    host: Host = field(default_factory=Host)
     tick: int = 0
     waiting: list[Job] = field(default_factory=list)
     running: list[Job] = field(default_factory=list)
@@ -111,7 +114,20 @@ class World:
             devices=tuple(devices),
             observations=self.observations,
             limits=self.limits,
+            host=self.host_now(),
         )
+
+    def host_now(self) -> Host:
+        """The host with who is on it; each uses half of what it is counted with."""
+        residents = tuple(
+            HostResident(
+                training=job.training,
+                used_memory_mib=need_of(job.training, self.host, self.limits).memory_mib // 2,
+            )
+            for job in self.running
+        )
+        used = self.host.used_memory_mib + sum(each.used_memory_mib for each in residents)
+        return replace(self.host, used_memory_mib=used, residents=residents)
 
     def carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
@@ -164,6 +180,10 @@ def jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             queue=draw(st.sampled_from(QUEUES)),
             deployment=draw(st.sampled_from(DEPLOYMENTS)),
             memory_request_mib=draw(SIZES),
+            memory_elastic=draw(RARELY),
+            host_memory_mib=draw(SIZES),
+            cpu_threads=draw(st.sampled_from([None, None, 1, 4, 9])),
+            shared_memory_mib=draw(st.sampled_from([None, None, None, 50, 300])),
             exclusive=draw(RARELY),
             profile_key=kind,
             profiles=kinds[kind] if kind else {},
@@ -181,6 +201,15 @@ def jobs(draw: st.DrawFn) -> tuple[Job, ...]:
     return tuple(made)
 
 
+HOST = Host(
+    memory_mib=6000,
+    used_memory_mib=500,
+    headroom_mib=200,
+    share_mib=700,
+    cpu_threads=8,
+    shared_memory_mib=400,
+    used_shared_memory_mib=20,
+)
 RARELY = st.sampled_from([False] * 9 + [True])
 
 
@@ -238,6 +267,7 @@ def worlds(draw: st.DrawFn, *, limited: bool = True) -> World:
         jobs=draw(jobs()),
         foreign_mib=tuple(draw(st.lists(foreign, min_size=ticks, max_size=ticks))),
         lost=tuple(draw(st.lists(lost, min_size=ticks, max_size=ticks))),
+        host=draw(st.sampled_from([Host(), HOST])) if limited else Host(),
         limits=limits(draw)
         if limited
         else Limits(max_trainings_per_gpu=draw(st.integers(1, 3)), max_wait_seconds=50.0),
@@ -316,6 +346,7 @@ def check_decisions(before: Snapshot, decisions: tuple[Decision, ...]) -> None:
     releases = [decision for decision in decisions if isinstance(decision, Release)]
     check_limits(before.limits, releases)
     check_devices(before, releases)
+    check_host(before, releases)
 
 
 def check_limits(limits: Limits, releases: list[Release]) -> None:
@@ -369,12 +400,36 @@ def check_devices(before: Snapshot, releases: list[Release]) -> None:
             }
 
 
+def check_host(before: Snapshot, releases: list[Release]) -> None:
+    host, limits = before.host, before.limits
+    if not releases or host == Host():
+        return
+    new = [need_of(release.training, host, limits) for release in releases]
+    old = [need_of(each.training, host, limits) for each in host.residents]
+    if host.memory_mib is not None:
+        reserved = sum(
+            max(need.memory_mib, each.used_memory_mib)
+            for need, each in zip(old, host.residents, strict=True)
+        )
+        reserved += sum(need.memory_mib for need in new)
+        taken = host.headroom_mib + host.foreign_memory_mib
+        assert reserved + taken <= host.memory_mib
+    for most, in_use, name in (
+        (host.cpu_threads, 0, "cpu_threads"),
+        (host.shared_memory_mib, host.used_shared_memory_mib, "shared_memory_mib"),
+    ):
+        wanted = sum(getattr(need, name) for need in new)
+        if most is not None and wanted:
+            assert wanted + in_use + sum(getattr(need, name) for need in old) <= most
+
+
 def check_request(release: Release, devices: dict[str, Device]) -> None:
     """Check that no less is reserved than was declared or measured."""
     training = release.training
     for device in release.devices:
         profile = training.profiles.get(devices[device].model)
-        known = [training.memory_request_mib, profile and profile.peak_memory_mib]
+        measured = None if training.memory_elastic else profile and profile.peak_memory_mib
+        known = [training.memory_request_mib, measured]
         least = max((mib for mib in known if mib is not None), default=None)
         if release.request_mib is not None:
             assert least is not None

@@ -357,3 +357,86 @@ def test_no_duration_is_lost_between_threads_and_workers(open_store: OpenStore) 
             )
         )
     assert stores[0].mean_duration("kind-a", "V100") == sum(range(40)) / 40
+
+
+# ---- memory seen from outside ----
+
+
+def test_seen_memory_is_kept_with_the_profile_and_outlives_a_new_measurement(
+    store: Store, open_store: OpenStore
+) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert store.note_memory("kind-a", "V100", 900, 15900)
+    store.ingest_profile("a2", replace(SOLO, step_seconds=0.7), RECIPE, 200.0)
+    store.ingest_profile("a3", replace(SOLO, code_version="v2"), RECIPE, 300.0)
+    (profile,) = open_store().profiles_for("kind-a").values()
+    assert (profile.peak_host_memory_mib, profile.held_memory_mib) == (900, 15900)
+
+
+def test_main_memory_is_never_lowered_and_held_memory_is_the_latest_that_is_known(
+    store: Store,
+) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    for seen in ((900, 15900), (400, 2100), (None, None)):
+        store.note_memory("kind-a", "V100", *seen)
+    profile = store.profiles_for("kind-a")["V100"]
+    assert (profile.peak_host_memory_mib, profile.held_memory_mib) == (900, 2100)
+
+
+def test_memory_of_an_unknown_kind_is_not_noted(store: Store) -> None:
+    assert not store.note_memory("nobody", "V100", 900, 15900)
+
+
+# ---- what is old ----
+
+
+def test_old_releases_are_forgotten_in_portions_the_oldest_first(store: Store) -> None:
+    for day in range(5):
+        ended = replace(
+            RELEASE,
+            run_id=f"run-{day}",
+            state=SlotState.ENDED,
+            reserved_at_s=float(day),
+            ended_at_s=day + 0.5,
+        )
+        store.record(ended)
+    assert store.remove_ended(3.0, 2) == 2
+    assert {entry.run_id for entry in store.entries()} == {"run-2", "run-3", "run-4"}
+    assert store.remove_ended(3.0, 2) == 1
+    assert store.remove_ended(3.0, 2) == 0
+    assert {entry.run_id for entry in store.entries()} == {"run-3", "run-4"}
+
+
+@pytest.mark.parametrize("state", [SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING])
+def test_a_release_whose_slot_is_not_free_is_never_forgotten(
+    store: Store, state: SlotState
+) -> None:
+    store.record(replace(RELEASE, state=state, reserved_at_s=1.0, ended_at_s=2.0))
+    assert store.remove_ended(1e12, 10) == 0
+    assert len(store.open_entries()) == 1
+
+
+def test_a_release_that_never_ran_counts_from_its_claim(store: Store) -> None:
+    store.record(replace(RELEASE, state=SlotState.ENDED, reserved_at_s=1.0, ended_at_s=None))
+    assert store.remove_ended(1.0, 10) == 0
+    assert store.remove_ended(1.1, 10) == 1
+
+
+def test_only_the_old_release_of_a_run_is_forgotten(store: Store) -> None:
+    for at in (1.0, 9.0):
+        store.record(replace(RELEASE, state=SlotState.ENDED, reserved_at_s=at, ended_at_s=at + 0.5))
+    assert store.remove_ended(5.0, 10) == 1
+    assert [entry.reserved_at_s for entry in store.entries()] == [9.0]
+
+
+def test_old_co_runs_are_forgotten_and_profiles_stay(store: Store) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    for day in range(4):
+        observed = replace(co_run("kind-a", "kind-b"), observed_at_s=float(day))
+        store.ingest_observation(f"o{day}", observed)
+    assert store.remove_observations(2.0, 1) == 1
+    assert store.remove_observations(2.0, 5) == 1
+    assert [each.observed_at_s for each in store.observations()] == [3.0, 2.0]
+    assert [store.has_ingested(f"o{day}") for day in range(4)] == [False, False, True, True]
+    assert store.profile_keys() == {"kind-a"}
+    assert store.has_ingested("a1")

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.building import device, resident, training
+from tests.core.building import MODEL, device, profile, resident, training
 from xonar_prefect.core import memory
 from xonar_prefect.core.memory import Need
-from xonar_prefect.core.models import Limits
+from xonar_prefect.core.models import Limits, Training
 
 LIMITS = Limits(headroom_mib=256, margin_ratio=0.10, margin_mib=64)
 
@@ -146,3 +148,80 @@ def test_shortage_says_what_would_be_needed(need: Need, gpu: object, expected: s
     sentence = memory.shortage(need, gpu, LIMITS, "this training")  # type: ignore[arg-type]
     assert expected in sentence
     assert sentence.endswith(".")
+
+
+# ---- headroom, elastic and preallocating trainings ----
+
+
+@pytest.mark.parametrize(("total", "expected"), [(16000, 256), (25600, 256), (80000, 800)])
+def test_headroom_is_the_larger_of_a_share_and_a_least(total: int, expected: int) -> None:
+    limits = Limits(headroom_mib=256, headroom_ratio=0.01)
+    gpu = device(memory=total, reserved_mib=450)
+    assert memory.headroom_mib(gpu, limits) == expected
+    assert memory.capacity_mib(gpu, limits) == total - 450 - expected
+    assert f"headroom {expected}" in memory.account(gpu, limits)
+
+
+@pytest.mark.parametrize("total", [16000, 48000])
+def test_the_same_request_in_mib_holds_on_cards_of_every_size(total: int) -> None:
+    who = training("a", request=9000)
+    gpu = device(0, resident("r", 9000), memory=total)
+    fits = memory.fits(
+        memory.need_on(who, gpu, LIMITS), gpu, memory.available_mib(gpu, LIMITS), LIMITS
+    )
+    assert fits == (total == 48000)
+
+
+def test_what_an_elastic_training_used_says_nothing_about_its_need() -> None:
+    elastic = training("a", peak=4000, memory_elastic=True)
+    need = memory.need_on(elastic, device(), LIMITS)
+    assert (need.mib, need.possible, need.known) == (None, True, True)
+    capped = training("a", peak=4000, request=2000, memory_elastic=True)
+    assert memory.need_on(capped, device(), LIMITS) == Need(2000)
+
+
+def test_an_elastic_training_says_why_it_must_be_alone() -> None:
+    gpu = device(0, resident("r", 100))
+    elastic = training("a", memory_elastic=True)
+    sentence = memory.shortage(memory.need_on(elastic, gpu, LIMITS), gpu, LIMITS, "this training")
+    assert sentence.endswith(
+        "this training needs all that an empty device has: it takes what memory it finds and "
+        "declares no memory request."
+    )
+
+
+def held(peak: int, held_mib: int | None) -> Training:
+    seen = replace(profile("greedy", peak=peak), held_memory_mib=held_mib)
+    return replace(training("greedy"), profiles={MODEL: seen})
+
+
+@pytest.mark.parametrize(
+    ("peak", "held_mib", "alone"),
+    [
+        pytest.param(2100, 15900, True, id="took the card and used little of it"),
+        pytest.param(2100, 2400, False, id="seen to take what it needs"),
+        pytest.param(2100, None, False, id="not seen"),
+        pytest.param(9000, 15900, False, id="used more than half of what it took"),
+        pytest.param(2100, 13599, False, id="not the whole card"),
+    ],
+)
+def test_a_training_seen_to_preallocate_has_the_device_to_itself(
+    peak: int, held_mib: int | None, alone: bool
+) -> None:
+    need = memory.need_on(held(peak, held_mib), device(memory=16000), LIMITS)
+    assert (need.mib is None) == alone
+    assert need.possible
+
+
+def test_preallocation_is_shown_with_its_figures() -> None:
+    gpu = device(0, resident("r", 100))
+    need = memory.need_on(held(2100, 15900), gpu, LIMITS)
+    assert memory.shortage(need, gpu, LIMITS, "'greedy'").endswith(
+        "but 'greedy' needs all that an empty device has: it was seen to take 15900 MiB in "
+        "advance, of which it used 2100."
+    )
+
+
+def test_preallocation_on_one_device_model_says_nothing_about_a_larger_one() -> None:
+    need = memory.need_on(held(2100, 15900), device(memory=80000), LIMITS)
+    assert need == Need(2310)

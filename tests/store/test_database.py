@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,18 +12,29 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine, event, inspect
+from sqlalchemy.exc import OperationalError
 
-from xonar_prefect.core.ledger import LedgerEntry
+from tests.disks import fill, mounted
+from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Observation, Profile
 from xonar_prefect.errors import StoreTooNewError, StoreUnusableError
-from xonar_prefect.store import Store
+from xonar_prefect.store import Store, database
 from xonar_prefect.store.tables import (
     VERSION_TABLE,
     LedgerRow,
     ObservationRow,
     ProfileRow,
     metadata,
+)
+
+ENTRY = LedgerEntry(
+    run_id="r",
+    name="r",
+    worker="one",
+    state=SlotState.RESERVED,
+    run_directory="/r",
+    reserved_at_s=1.0,
 )
 
 
@@ -103,7 +115,7 @@ def test_store_of_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> No
     connection = sqlite3.connect(file)
     connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
     connection.commit()
-    with pytest.raises(StoreTooNewError, match=r"schema 9999, but .* only 0001; upgrade"):
+    with pytest.raises(StoreTooNewError, match=r"schema 9999, but .* only \d+; upgrade"):
         Store.open(address(file))
     assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [("9999",)]
     connection.close()
@@ -151,6 +163,83 @@ def test_password_is_not_shown() -> None:
     with pytest.raises(StoreUnusableError) as caught:
         Store.open("postgresql://me:secret@127.0.0.1:1/db")
     assert "secret" not in str(caught.value)
+
+
+def test_a_locked_database_is_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(address(file)).close()
+    locker = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    locker.execute("BEGIN IMMEDIATE")
+    with Store.open(address(file)) as store, ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(store.record_duration, "kind", "V100", 5.0)
+        assert store.mean_duration("kind", "V100") is None  # readers do not wait
+        locker.execute("COMMIT")
+        writing.result()
+        assert store.mean_duration("kind", "V100") == 5.0
+    locker.close()
+
+
+def test_a_database_that_stays_locked_says_so_and_is_written_later(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(address(file)).close()
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_SECONDS", 0.05)
+    locker = sqlite3.connect(file, isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    with Store.open(address(file)) as store:
+        with pytest.raises(StoreUnusableError, match="database is locked"):
+            store.record_duration("kind", "V100", 5.0)
+        locker.execute("COMMIT")
+        store.record_duration("kind", "V100", 7.0)
+        assert store.mean_duration("kind", "V100") == 7.0
+    locker.close()
+
+
+def use_up_the_log(store: Store) -> None:
+    for number in range(2000):
+        store.record_duration(f"kind-{number}", "V100", 5.0)
+
+
+def test_a_full_disk_says_so_and_the_database_is_whole_afterwards(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk, Store.open(address(disk / "store.db")) as store:
+        store.record_duration("kind", "V100", 5.0)
+        filler = fill(disk)
+        with pytest.raises(StoreUnusableError, match=r"full|disk I/O error"):
+            use_up_the_log(store)
+        assert store.mean_duration("kind", "V100") == 5.0
+        filler.unlink()
+        store.record_duration("kind", "V100", 7.0)
+        assert store.mean_duration("kind", "V100") == 6.0
+
+
+class Away:
+    """A connection to a server that answers after so many attempts."""
+
+    def __init__(self, attempts: int) -> None:
+        self.attempts = attempts
+
+    def refuse(self, *_: object) -> None:
+        if self.attempts:
+            self.attempts -= 1
+            raise OperationalError("SELECT 1", {}, Exception("the database system is starting up"))
+
+
+@pytest.mark.parametrize(("attempts", "written"), [(0, True), (2, True), (3, False)])
+def test_a_server_that_is_restarted_is_asked_again_with_growing_pauses(
+    file: Path, monkeypatch: pytest.MonkeyPatch, attempts: int, written: bool
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(database.time, "sleep", pauses.append)
+    with Store.open(address(file)) as store:
+        engine = store._database._engine
+        monkeypatch.setattr(engine.dialect, "name", "postgresql")  # whose locks are no waiting
+        event.listen(engine, "begin", Away(attempts).refuse, insert=True)
+        if written:
+            store.record(ENTRY)
+            assert store.entries() == (ENTRY,)
+        else:
+            with pytest.raises(StoreUnusableError, match="starting up"):
+                store.record(ENTRY)
+    assert pauses == [0.1, 0.4][:attempts]
 
 
 def test_store_that_vanished_says_so(file: Path) -> None:

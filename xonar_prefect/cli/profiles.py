@@ -175,6 +175,8 @@ def _rows(stored: StoredProfile) -> list[tuple[str, str | None]]:
         ("step time alone", step),
         ("peak memory", memory(profile.peak_memory_mib)),
         ("memory measured by", profile.memory_source),
+        ("held on the device", memory(profile.held_memory_mib)),
+        ("peak main memory", memory(profile.peak_host_memory_mib)),
         ("activity measured by", profile.source),
         ("measured steps", str(profile.steps)),
         ("measured beside a partner", "yes" if profile.joint else "no"),

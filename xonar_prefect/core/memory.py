@@ -1,6 +1,7 @@
 """What fits where, in whole MiB, with the arithmetic as text.
 
     foreign   = max(0, used - what our residents were seen to use)
+    headroom  = max(least, share of the device)
     available = total - reserved - headroom - foreign - sum over residents of max(request, used)
 
 A resident whose use cannot be attributed counts twice while it starts: once in `foreign`, once
@@ -12,12 +13,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Device, Limits, Resident, Training
+from xonar_prefect.core.models import Device, Limits, Profile, Resident, Training
 
 LEAST_SHARE_FOR_UNKNOWN = 0.25
 """Share of a device that must be available to a training of unknown peak. Without it, a device
 filled by somebody else's processes would look empty and draw one unprofiled training after the
 other into running out of memory."""
+
+MOST_OF_THE_DEVICE = 0.85
+"""Share of a device from which a framework is taken to hold all memory that it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,13 @@ class Need:
         mib: Memory to reserve; None for the whole of an empty device.
         possible: False when not even the empty device could offer it.
         known: False when neither a declared request nor a measured peak is there.
+        why: Why it must be all of an empty device, where that is not plain.
     """
 
     mib: int | None
     possible: bool = True
     known: bool = True
+    why: str = ""
 
 
 def peak_with_margin_mib(peak_mib: int, limits: Limits) -> int:
@@ -53,10 +59,15 @@ def request_mib(training: Training, device_model: str, limits: Limits) -> int | 
     of growth that the profile has not seen, but a declaration below what was measured would only
     end the training, since the request is also what its allocator is capped to.
 
+    What a memory-elastic training was measured to use says how much there was, not how much it
+    needs: for it only a declared request counts, which is also its cap.
+
     Returns:
         None when it was neither declared nor measured: then it needs the whole of an empty
         device.
     """
+    if training.memory_elastic:
+        return training.memory_request_mib
     profile = training.profile_on(device_model)
     peak = None if profile is None else profile.peak_memory_mib
     measured = None if peak is None else peak_with_margin_mib(peak, limits)
@@ -72,11 +83,14 @@ def need_on(training: Training, device: Device, limits: Limits) -> Need:
     frameworks that take all the memory they find (TensorFlow by default) always measure so.
     """
     request = request_mib(training, device.model, limits)
+    if request is None and training.memory_elastic:
+        return Need(None, why="it takes what memory it finds and declares no memory request")
     if request is None:
         return Need(None, known=False)
-    if request <= capacity_mib(device, limits):
-        return Need(request)
     profile = training.profile_on(device.model)
+    if request <= capacity_mib(device, limits):
+        held = _held_without_need(profile, device)
+        return Need(request) if held is None else Need(None, why=held)
     peak = None if profile is None else profile.peak_memory_mib
     declared_fits = (training.memory_request_mib or 0) <= capacity_mib(device, limits)
     if declared_fits and peak is not None and peak <= device.memory_mib - device.reserved_mib:
@@ -84,9 +98,32 @@ def need_on(training: Training, device: Device, limits: Limits) -> Need:
     return Need(request, possible=False)
 
 
+def _held_without_need(profile: Profile | None, device: Device) -> str | None:
+    """Say how a training was seen to take the whole device and to use little of it, if it was.
+
+    Beside a partner it would take whatever is left, and end one of the two.
+    """
+    if profile is None or profile.held_memory_mib is None or profile.peak_memory_mib is None:
+        return None
+    held, peak = profile.held_memory_mib, profile.peak_memory_mib
+    if held < MOST_OF_THE_DEVICE * device.memory_mib or 2 * peak > held:
+        return None
+    return f"it was seen to take {held} MiB in advance, of which it used {peak}"
+
+
+def headroom_mib(device: Device, limits: Limits) -> int:
+    """Return what of the device is never given away.
+
+    >>> gpu = Device(id="GPU-1", index=1, model="L40", memory_mib=49152)
+    >>> headroom_mib(gpu, Limits(headroom_mib=256, headroom_ratio=0.01))
+    492
+    """
+    return max(limits.headroom_mib, math.ceil(limits.headroom_ratio * device.memory_mib))
+
+
 def capacity_mib(device: Device, limits: Limits) -> int:
     """Return what the device could offer if nobody were on it."""
-    return max(0, device.memory_mib - device.reserved_mib - limits.headroom_mib)
+    return max(0, device.memory_mib - device.reserved_mib - headroom_mib(device, limits))
 
 
 def foreign_mib(device: Device) -> int:
@@ -136,8 +173,8 @@ def account(device: Device, limits: Limits) -> str:
     parts += [_share_of(resident) for resident in device.residents]
     if device.reserved_mib:
         parts.append(f"{device.reserved_mib} kept by the driver")
-    if limits.headroom_mib:
-        parts.append(f"headroom {limits.headroom_mib}")
+    if headroom := headroom_mib(device, limits):
+        parts.append(f"headroom {headroom}")
     where = f" ({', '.join(parts)})" if parts else ""
     return (
         f"{device.label} has {available_mib(device, limits)} MiB available "
@@ -156,7 +193,8 @@ def shortage(need: Need, device: Device, limits: Limits, who: str) -> str:
     if need.mib is not None:
         return f"{have}, but {who} needs {need.mib} MiB."
     if need.known:
-        return f"{have}, but {who} needs all that an empty device has."
+        why = f": {need.why}" if need.why else ""
+        return f"{have}, but {who} needs all that an empty device has{why}."
     unknown = f"the memory peak of {who} is unknown"
     remedy = "declare its memory request to let it start sooner"
     if device.residents:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
+from xonar_prefect.core.hosts import Host
 from xonar_prefect.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class ReasonCode(str, Enum):
     BETTER_ALONE = "BETTER_ALONE"
     DEVICE_KEPT_FREE = "DEVICE_KEPT_FREE"
     OLDER_TRAINING_WAITS = "OLDER_TRAINING_WAITS"
+    # held, because of the host around them
+    DISK_FULL = "DISK_FULL"
+    INSUFFICIENT_HOST_MEMORY = "INSUFFICIENT_HOST_MEMORY"
+    INSUFFICIENT_CPU_THREADS = "INSUFFICIENT_CPU_THREADS"
+    INSUFFICIENT_SHARED_MEMORY = "INSUFFICIENT_SHARED_MEMORY"
     # held, because somebody limits it
     POOL_PAUSED = "POOL_PAUSED"
     QUEUE_PAUSED = "QUEUE_PAUSED"
@@ -50,6 +56,7 @@ class ReasonCode(str, Enum):
     QUEUE_LIMIT = "QUEUE_LIMIT"
     DEPLOYMENT_LIMIT = "DEPLOYMENT_LIMIT"
     WORKER_LIMIT = "WORKER_LIMIT"
+    STARTS_LIMITED = "STARTS_LIMITED"
     OBSERVE_ONLY = "OBSERVE_ONLY"
     # refused
     NEVER_FITS = "NEVER_FITS"
@@ -89,6 +96,9 @@ class Profile:
         active_fraction_interval: The 95 % interval of the active fraction (low, high).
         peak_memory_mib: Peak memory of the training's process tree on the device.
         memory_source: Where the peak comes from (`"rss"`, `"nvml"`, `"allocator"`, ...).
+        held_memory_mib: What its processes were last seen to hold on the device at most; more than
+            the peak where a framework takes memory that it does not use.
+        peak_host_memory_mib: Peak main memory of its process tree, without shared libraries.
         steps: Number of steps the figures rest on.
         source: What measured the active time (`"tensorflow"`, `"cpu-time"`, ...).
         framework: Framework and version, as text.
@@ -109,6 +119,8 @@ class Profile:
     active_fraction_interval: tuple[float, float] | None = None
     peak_memory_mib: int | None = None
     memory_source: str | None = None
+    held_memory_mib: int | None = None
+    peak_host_memory_mib: int | None = None
     steps: int = 0
     source: str | None = None
     framework: str | None = None
@@ -126,7 +138,8 @@ class Profile:
         ):
             _check_fraction(name, getattr(self, name))
         _check_positive("step_seconds", self.step_seconds)
-        _check_positive("peak_memory_mib", self.peak_memory_mib)
+        for name in ("peak_memory_mib", "held_memory_mib", "peak_host_memory_mib"):
+            _check_positive(name, getattr(self, name))
         _check_not_negative("steps", self.steps)
 
     def as_joint(self) -> Profile:
@@ -170,6 +183,11 @@ class Training:
         deployment: Id of its deployment, for the deployment's concurrency limit.
         memory_request_mib: Memory per device that its owner declared; None if not declared.
         exclusive: Never to share a device.
+        memory_elastic: It takes what memory it finds, so its use says nothing about its need: it
+            has a device to itself, or what its owner declared.
+        host_memory_mib: Main memory of the host that its owner declared.
+        cpu_threads: Threads that its owner wants to run at once; None where nobody said.
+        shared_memory_mib: Shared memory (`/dev/shm`) that its owner declared.
         profile_key: Key of its kind; None when the recipe of its key is not known yet.
         profiles: Known profiles by device model.
         remaining_seconds: Time it will still need alone; None when unknown. Of a running training
@@ -188,6 +206,10 @@ class Training:
     deployment: str | None = None
     memory_request_mib: int | None = None
     exclusive: bool = False
+    memory_elastic: bool = False
+    host_memory_mib: int | None = None
+    cpu_threads: int | None = None
+    shared_memory_mib: int | None = None
     profile_key: str | None = None
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     remaining_seconds: float | None = None
@@ -196,7 +218,8 @@ class Training:
 
     def __post_init__(self) -> None:
         _check_not_negative("gpus", self.gpus)
-        _check_positive("memory_request_mib", self.memory_request_mib)
+        for name in ("memory_request_mib", "host_memory_mib", "cpu_threads", "shared_memory_mib"):
+            _check_positive(name, getattr(self, name))
         _check_not_negative("remaining_seconds", self.remaining_seconds)
 
     def profile_on(self, device_model: str) -> Profile | None:
@@ -312,7 +335,8 @@ class Limits:
 
     Attributes:
         max_trainings_per_gpu: Trainings that may share a device.
-        headroom_mib: Memory of each device that is never given away.
+        headroom_mib: Memory of each device that is never given away, at least.
+        headroom_ratio: The same as a share of the device; the larger of the two counts.
         margin_ratio: Added to a measured peak, as a share of it.
         margin_mib: The least that is added to a measured peak.
         max_wait_seconds: Age from which no later training may take the place of a held one;
@@ -322,6 +346,7 @@ class Limits:
         free_slots_by_queue: The same for queues that have a limit.
         free_slots_by_deployment: The same for deployments that have a limit.
         free_slots_without_device: Runs with `gpus: 0` that may still start.
+        free_starts: Trainings that may start now beside those that are starting; None for no limit.
         pool_paused: Nothing may be released.
         paused_queues: Queues that release nothing.
         observe_only: Decide and explain, share nothing: every device takes one training.
@@ -329,6 +354,7 @@ class Limits:
 
     max_trainings_per_gpu: int = 2
     headroom_mib: int = 0
+    headroom_ratio: float = 0.0
     margin_ratio: float = 0.10
     margin_mib: int = 64
     max_wait_seconds: float = 1800.0
@@ -337,12 +363,14 @@ class Limits:
     free_slots_by_queue: Mapping[str, int] = field(default_factory=dict)
     free_slots_by_deployment: Mapping[str, int] = field(default_factory=dict)
     free_slots_without_device: int | None = None
+    free_starts: int | None = None
     pool_paused: bool = False
     paused_queues: frozenset[str] = frozenset()
     observe_only: bool = False
 
     def __post_init__(self) -> None:
         _check_positive("max_trainings_per_gpu", self.max_trainings_per_gpu)
+        _check_fraction("headroom_ratio", self.headroom_ratio)
         for name in ("headroom_mib", "margin_ratio", "margin_mib"):
             _check_not_negative(name, getattr(self, name))
         if not self.max_wait_seconds >= 0:  # also refuses what is not a number
@@ -359,6 +387,7 @@ class Snapshot:
         devices: The devices with their residents.
         observations: Measured co-runs, from which the interference model corrects its prior.
         limits: The rules to keep.
+        host: The host around the devices.
         profiles: Profiles of kinds that occur in the observations but neither wait nor run now;
             with them, what was observed of the absent teaches the device model's sharing cost.
         durations: Mean time alone of finished trainings, by profile key and device model.
@@ -373,6 +402,7 @@ class Snapshot:
     devices: tuple[Device, ...]
     observations: tuple[Observation, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    host: Host = field(default_factory=Host)
     profiles: tuple[Profile, ...] = ()
     durations: Mapping[tuple[str, str], float] = field(default_factory=dict)
     clashes: frozenset[tuple[str, str, str]] = frozenset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +14,17 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, create_engine
 
 from xonar_prefect.errors import StoreTooNewError, StoreUnusableError
 from xonar_prefect.store.tables import VERSION_TABLE
 
-_BUSY_TIMEOUT_SECONDS = 30
+# SQLite waits so long for a lock, looking again and again. Longer would keep the worker from its
+# trainings; what could not be written by then is written later.
+_BUSY_TIMEOUT_SECONDS = 10
+# A server that is being restarted is there again soon.
+_PAUSES_BEFORE_RETRY_SECONDS = (0.1, 0.4)
 _MIGRATION_LOCK = 0x786F6E6172  # any number that nobody else takes; this one spells "xonar"
 # SQLite takes the write lock at the start of a transaction with this option, and waits for it:
 # a lock taken only at the first write fails at once where another writer has been faster.
@@ -79,18 +84,27 @@ class Database:
         """Do the work in one transaction, commit it and return its result.
 
         The work may be called again: where another worker inserts the same row at the same
-        moment, the second attempt finds it.
+        moment, the next attempt finds it; where the connection was lost, a new one is made.
 
         Raises:
             StoreUnusableError: The database cannot be written.
         """
-        try:
+        pauses_seconds = iter(_PAUSES_BEFORE_RETRY_SECONDS)
+        while True:
             try:
                 return self._write_once(work)
-            except IntegrityError:
-                return self._write_once(work)
-        except SQLAlchemyError as error:
-            raise StoreUnusableError(self._address, _cause(error)) from error
+            except SQLAlchemyError as error:
+                pause_seconds = next(pauses_seconds, None)
+                if pause_seconds is None or not self._may_pass(error):
+                    raise StoreUnusableError(self._address, _cause(error)) from error
+            time.sleep(pause_seconds)
+
+    def _may_pass(self, error: SQLAlchemyError) -> bool:
+        """Tell whether trying again at once may help; SQLite has waited for its lock already."""
+        is_sqlite = self._engine.dialect.name == "sqlite"
+        return isinstance(error, IntegrityError) or (
+            isinstance(error, OperationalError) and not is_sqlite
+        )
 
     def _write_once(self, work: Callable[[Session], _T]) -> _T:
         with self._engine.connect() as connection:

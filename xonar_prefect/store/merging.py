@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from xonar_prefect.core.models import Profile
 
@@ -35,12 +36,17 @@ def merge(one: DatedProfile, other: DatedProfile) -> DatedProfile:
 
 
 def with_peak_floor(profile: Profile, floor: Profile) -> Profile:
-    """Return the profile with at least the memory peak of the other.
+    """Return the profile with at least the memory peaks of the other.
 
-    A peak that was reached once can be reached again: a lower one never replaces it.
+    A peak that was reached once can be reached again: a lower one never replaces it. What was held
+    on the device may fall; it is taken over only where the profile does not know it.
     """
-    if floor.peak_memory_mib is None or floor.peak_memory_mib <= (profile.peak_memory_mib or 0):
-        return profile
-    return replace(
-        profile, peak_memory_mib=floor.peak_memory_mib, memory_source=floor.memory_source
-    )
+    changes: dict[str, Any] = {}
+    if (floor.peak_memory_mib or 0) > (profile.peak_memory_mib or 0):
+        changes["peak_memory_mib"] = floor.peak_memory_mib
+        changes["memory_source"] = floor.memory_source
+    if (floor.peak_host_memory_mib or 0) > (profile.peak_host_memory_mib or 0):
+        changes["peak_host_memory_mib"] = floor.peak_host_memory_mib
+    if profile.held_memory_mib is None and floor.held_memory_mib is not None:
+        changes["held_memory_mib"] = floor.held_memory_mib
+    return replace(profile, **changes) if changes else profile

@@ -20,7 +20,7 @@ from xonar_prefect.core.codec import (
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Observation, Profile
-from xonar_prefect.store import profiles
+from xonar_prefect.store import profiles, retention
 from xonar_prefect.store.database import Database
 from xonar_prefect.store.profiles import StoredProfile
 from xonar_prefect.store.tables import (
@@ -199,6 +199,28 @@ class Store:
             for row in rows
         )
 
+    def note_memory(
+        self,
+        key: str,
+        device_model: str,
+        peak_host_memory_mib: int | None,
+        held_memory_mib: int | None,
+    ) -> bool:
+        """Note what a run's processes were seen to use; return False where no profile is known.
+
+        The peak of main memory is never lowered. What was held on the device is that of the latest
+        run: it falls when a framework no longer takes in advance what it does not need.
+        """
+
+        def noted(known: Profile) -> Profile:
+            host_mib = max(peak_host_memory_mib or 0, known.peak_host_memory_mib or 0) or None
+            held_mib = held_memory_mib or known.held_memory_mib
+            return replace(known, peak_host_memory_mib=host_mib, held_memory_mib=held_mib)
+
+        return self._database.write(
+            lambda session: profiles.change(session, key, device_model, noted)
+        )
+
     def record_duration(self, key: str, device_model: str, seconds: float) -> None:
         """Note how long a training of this kind took, or would have taken alone."""
 
@@ -240,6 +262,18 @@ class Store:
         if worker is not None:
             statement = statement.where(LedgerRow.worker == worker)
         return self._entries(statement)
+
+    def remove_ended(self, before_s: float, limit: int) -> int:
+        """Forget releases that ended before this time, at most so many; return how many."""
+        return self._database.write(
+            lambda session: retention.remove_ended(session, before_s, limit)
+        )
+
+    def remove_observations(self, before_s: float, limit: int) -> int:
+        """Forget co-runs measured before this time, at most so many; return how many."""
+        return self._database.write(
+            lambda session: retention.remove_observations(session, before_s, limit)
+        )
 
     def _entries(self, statement: SelectOfScalar[LedgerRow]) -> tuple[LedgerEntry, ...]:
         with self._database.reading() as session:

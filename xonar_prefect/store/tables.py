@@ -57,6 +57,8 @@ class ProfileRow(_Row, table=True):
     active_fraction_interval: list[float] | None = Field(default=None, sa_type=_NULLABLE_JSON)
     peak_memory_mib: int | None = Field(default=None, sa_type=BigInteger)
     memory_source: str | None = None
+    held_memory_mib: int | None = Field(default=None, sa_type=BigInteger)
+    peak_host_memory_mib: int | None = Field(default=None, sa_type=BigInteger)
     steps: int = 0
     source: str | None = None
     framework: str | None = None

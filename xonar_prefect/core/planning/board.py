@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from xonar_prefect.core.interference import InterferenceModel, Load
@@ -46,7 +46,7 @@ class Board:
         )
         self.held = sorted(snapshot.held, key=lambda training: training.queue_position)
         self.queue = HeldQueue(training for training in self.held if training.gpus > 0)
-        self.admission = Admission(snapshot.limits)
+        self.admission = Admission(snapshot.limits, snapshot.host, snapshot.now_s)
         self.releases: dict[str, Release] = {}
         self.refusals: dict[str, Refuse] = {}
         self._place_by_id = {place.device.id: place for place in self.places}
@@ -187,7 +187,10 @@ class Board:
         waiting = self._without_device
         while waiting and (before is None or waiting[-1].queue_position < before):
             training = waiting.pop()
-            if self.admission.obstacle(training) is None:
+            code = self.admission.obstacle(training)
+            if code is not None:
+                self.admission.keep_host_for(training, code)
+            else:
                 self._record(
                     Release(
                         training=training,
@@ -207,6 +210,19 @@ class Board:
             training = kind.front
             self.refusals[training.run_id] = Refuse(training=training, code=code, reason=reason)
             self.queue.take(kind)
+
+    def refuse_without_device(
+        self, code: ReasonCode, why: Callable[[Training], str | None]
+    ) -> None:
+        """Refuse those runs without a device for which there is a reason."""
+        for training in self._without_device:
+            reason = why(training)
+            if reason is not None:
+                refuse = Refuse(training=training, code=code, reason=reason)
+                self.refusals[training.run_id] = refuse
+        self._without_device = [
+            training for training in self._without_device if training.run_id not in self.refusals
+        ]
 
     def was_passed_over(self, kind: Kind) -> bool:
         """Tell whether a training of this kind has lost a place to a later one already."""

@@ -41,6 +41,7 @@ class HoldExplainer:
         self._board = board
         self._limits = board.snapshot.limits
         self._by_kind: dict[tuple[int, bool], _Obstacles] = {}
+        self._has_place: dict[int, bool] = {}
         self._reserved = [place for place in board.places if place.reserved_for is not None]
         self._open = board.open_places()
         # What is full or unavailable is so for everybody; the sentences do not name the training.
@@ -64,7 +65,7 @@ class HoldExplainer:
     def hold(self, training: Training) -> Hold:
         """Return why the training is held."""
         limit = self._board.admission.obstacle(training)
-        if limit is not None:
+        if limit is not None and not self._waits_for_a_place_anyway(limit, training):
             reason = self._board.admission.sentence(limit, training)
             return Hold(training=training, code=limit, reason=reason)
         if not self._board.places:
@@ -81,6 +82,21 @@ class HoldExplainer:
         if any(place.reserved_for is training for place in self._reserved):
             reason = self._with_reservation(reason)
         return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+
+    def _waits_for_a_place_anyway(self, limit: ReasonCode, training: Training) -> bool:
+        """Tell whether a passing limit is not worth showing, as there is no place either.
+
+        Shown to a whole queue for the seconds in which the first of it start, it would have every
+        run's reason written twice.
+        """
+        if limit is not ReasonCode.STARTS_LIMITED or training.gpus == 0 or not self._board.places:
+            return False
+        kind = self._board.queue.kind_of(training)
+        if id(kind) not in self._has_place:
+            self._has_place[id(kind)] = any(
+                place.obstacle(kind, training, self._board.slots) is None for place in self._open
+            )
+        return not self._has_place[id(kind)]
 
     def _with_reservation(self, reason: str) -> str:
         verb = "is" if len(self._reserved) == 1 else "are"

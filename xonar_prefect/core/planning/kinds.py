@@ -40,10 +40,20 @@ def kind_key(training: Training) -> tuple[object, ...]:
         training.deployment,
         training.memory_request_mib,
         training.exclusive,
+        training.memory_elastic,
+        training.host_memory_mib,
+        training.cpu_threads,
+        training.shared_memory_mib,
         training.profile_key,
         tuple(
             sorted(
-                (model, profile.peak_memory_mib or 0, profile.active_fraction or -1.0)
+                (
+                    model,
+                    profile.peak_memory_mib or 0,
+                    profile.active_fraction or -1.0,
+                    profile.held_memory_mib or 0,
+                    profile.peak_host_memory_mib or 0,
+                )
                 for model, profile in training.profiles.items()
             )
         ),

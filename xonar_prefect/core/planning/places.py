@@ -16,7 +16,7 @@ class Place:
     Attributes:
         device: The device, with the plan's releases among its residents.
         available_mib: What may still be reserved on it.
-        unprofiled: Residents that have the whole device because their peak is not known.
+        unprofiled: Residents that have the whole device because their peak is not known yet.
         reserved_for: The training that waited longest; no later one may come here before it.
     """
 
@@ -50,6 +50,7 @@ class Place:
             resident.training
             for resident in device.residents
             if resident.request_mib is None
+            and not resident.training.memory_elastic
             and memory.request_mib(resident.training, device.model, self._limits) is None
         )
 

@@ -12,10 +12,12 @@ from xonar_prefect.core.planning.places import Place
 
 
 def refuse_impossible(board: Board) -> None:
-    """Refuse what could not start even if all devices were empty and available.
+    """Refuse what could not start even if host and devices were empty and available.
 
-    Nothing is refused while there is no device at all: they may only be gone for a moment.
+    Nothing is refused for want of devices while there is none at all: they may only be gone for a
+    moment.
     """
+    _refuse_beyond_host(board)
     if not board.places:
         return
     most = max(len(places) for places in board.places_by_model.values())
@@ -32,6 +34,14 @@ def refuse_impossible(board: Board) -> None:
                 possible[place.device.model] += count
         if max(possible.values(), default=0) < training.gpus:
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
+
+
+def _refuse_beyond_host(board: Board) -> None:
+    for kind, training in tuple(board.queue):
+        reason = board.admission.never(training)
+        if reason is not None:
+            board.refuse(kind, ReasonCode.NEVER_FITS, reason)
+    board.refuse_without_device(ReasonCode.NEVER_FITS, board.admission.never)
 
 
 def _too_few(board: Board, training: Training, most: int) -> str:
@@ -60,8 +70,8 @@ def _never_fits(board: Board, kind: Kind, training: Training) -> str:
     parts = [f"{device.memory_mib} in all"]
     if device.reserved_mib:
         parts.append(f"{device.reserved_mib} kept by the driver")
-    if limits.headroom_mib:
-        parts.append(f"headroom {limits.headroom_mib}")
+    if headroom := memory.headroom_mib(device, limits):
+        parts.append(f"headroom {headroom}")
     which = f"{largest.label}, the largest," if training.gpus == 1 else largest.label
     return (
         f"This training needs {need.mib} MiB on {'a' if training.gpus == 1 else 'each'} device, "

@@ -40,7 +40,11 @@ def serve_longest_waiting(board: Board) -> None:
     while overdue and (places or not reserved):
         _, kind = heapq.heappop(overdue)
         training = kind.front
-        if training is None or board.admission.obstacle(training) is not None:
+        if training is None:
+            continue
+        code = board.admission.obstacle(training)
+        if code is not None:
+            board.admission.keep_host_for(training, code)
             continue
         options = (board.option(kind, training, place) for place in places)
         option = next((option for option in options if option is not None), None)

@@ -66,8 +66,10 @@ def _memory_of(option: Option) -> str:
     each = " on each" if len(option.places) > 1 else ""
     if option.request_mib is not None:
         return f"{option.request_mib} of {option.available_mib} MiB available{each}"
-    if option.places[0].need_of(option.kind).known:
-        return f"all {option.available_mib} MiB available{each}"
+    need = option.places[0].need_of(option.kind)
+    if need.known:
+        why = f", as {need.why}" if need.why else ""
+        return f"all {option.available_mib} MiB available{each}{why}"
     return f"memory peak unknown, so all {option.available_mib} MiB available{each}"
 
 
