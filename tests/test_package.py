@@ -48,7 +48,7 @@ def test_name_that_is_not_public_is_an_attribute_error() -> None:
         ("xonar_prefect.core", {"prefect", "pydantic", "sqlalchemy", "tensorflow", "keras"}),
         ("xonar_prefect.profiling", {"prefect", "pydantic", "sqlalchemy", "tensorflow", "keras"}),
         ("xonar_prefect.devices", {"prefect", "pydantic", "sqlalchemy", "tensorflow", "pynvml"}),
-        ("xonar_prefect.collection", {"tensorflow", "keras", "torch"}),
+        ("xonar_prefect.collection", {"tensorflow", "keras", "torch", "jax"}),
         ("xonar_prefect.tasks", {"tensorflow", "keras", "torch", "sqlalchemy.dialects"}),
     ],
 )

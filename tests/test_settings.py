@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from xonar_prefect.errors import SettingsError
+from xonar_prefect.cli.demo.janitor import HOME_VARIABLE
+from xonar_prefect.errors import MisspeltSettingError, WrongSettingError
+from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
 from xonar_prefect.settings import XonarSettings, load_settings
 
 
@@ -43,6 +45,8 @@ def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatc
         ("watch_seconds", "soon"),
         ("memory_margin_ratio", "nan"),
         ("max_trainings_per_gpu", "0"),
+        ("max_trainings_per_gpu", "2.5"),
+        ("headroom_ratio", "1.5"),
         ("devices", "tpu"),
     ],
 )
@@ -50,8 +54,11 @@ def test_a_wrong_value_is_named_with_its_variable(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"XONAR_{name.upper()}", value)
-    with pytest.raises(SettingsError, match=f"^XONAR_{name.upper()} is '{value}': "):
+    with pytest.raises(WrongSettingError) as error:
         load_settings()
+    assert str(error.value).startswith(f"XONAR_{name.upper()} is {value!r}: it must be ")
+    assert str(error.value).endswith("; correct it or leave it out.")
+    assert "Input" not in str(error.value)  # the words of pydantic
 
 
 def test_the_rules_of_a_decision_are_those_of_the_settings() -> None:
@@ -61,3 +68,64 @@ def test_the_rules_of_a_decision_are_those_of_the_settings() -> None:
 
 def test_every_setting_is_described() -> None:
     assert [n for n, field in XonarSettings.model_fields.items() if not field.description] == []
+
+
+def test_a_wrong_value_is_answered_with_what_it_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XONAR_MAX_TRAININGS_PER_GPU", "many")
+    with pytest.raises(WrongSettingError) as error:
+        load_settings()
+    assert str(error.value) == (
+        "XONAR_MAX_TRAININGS_PER_GPU is 'many': it must be a whole number from 1 to 16; correct it "
+        "or leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("XONAR_POLL_SECOND", "XONAR_POLL_SECONDS"),
+        ("xonar_polcy", "XONAR_POLICY"),
+        ("XONAR_HEADROOM_MB", "XONAR_HEADROOM_MIB"),
+        ("XONAR_MAX_WAIT", "XONAR_MAX_WAIT_SECONDS"),
+    ],
+)
+def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(
+    misspelt: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(misspelt, "1")
+    with pytest.raises(MisspeltSettingError, match=f"^{misspelt.upper()} is set, .*{meant}\\?$"):
+        load_settings()
+
+
+def test_a_misspelt_setting_is_found_in_the_file_too(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("OTHER=1\nXONAR_POLYCY=serial\n")
+    with pytest.raises(MisspeltSettingError, match="XONAR_POLICY"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        RUN_DIRECTORY_VARIABLE,
+        HOME_VARIABLE,
+        "XONAR_TEST_HOME",
+        "XONAR_SOMETHING_OF_SOMEBODY_ELSE",
+        "XONARPOLICY",
+    ],
+)
+def test_variables_that_are_no_settings_are_left_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "1")
+    load_settings()
+
+
+def test_nothing_is_kept_for_ever_unless_it_is_asked_for() -> None:
+    keeps = {name for name in XonarSettings.model_fields if name.startswith("keep_")}
+    assert keeps == {
+        "keep_runs_days",
+        "keep_artifacts_days",
+        "keep_ledger_days",
+        "keep_observations_days",
+    }
+    assert all(getattr(load_settings(), name) > 0 for name in keeps)

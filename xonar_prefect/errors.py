@@ -3,6 +3,8 @@
 XonarError
 ├── InvalidValueError       a value that cannot be (also a ValueError)
 ├── SettingsError           an option, job variable or environment variable is wrong
+│   ├── WrongSettingError       a value that it cannot have
+│   ├── MisspeltSettingError    a variable that looks like a setting
 │   ├── UnknownPolicyError
 │   ├── JobVariableError        misspelt or wrong job variable
 │   ├── UnknownParameterError   `profile_by` names no parameter
@@ -54,6 +56,22 @@ class SettingsError(XonarError):
     """An option, job variable or environment variable is wrong."""
 
 
+class WrongSettingError(SettingsError):
+    """A setting has a value that it cannot have."""
+
+    def __init__(self, variable: str, value: object, expected: str) -> None:
+        super().__init__(
+            f"{variable} is {value!r}: it must be {expected}; correct it or leave it out."
+        )
+
+
+class MisspeltSettingError(SettingsError):
+    """A variable looks like a setting, but is none."""
+
+    def __init__(self, variable: str, near: str) -> None:
+        super().__init__(f"{variable} is set, but there is no such setting; did you mean {near}?")
+
+
 class UnknownPolicyError(SettingsError):
     """No policy has this name."""
 
@@ -73,10 +91,11 @@ class JobVariableError(SettingsError):
         return cls(f"There is no job variable {name!r}; {hint}")
 
     @classmethod
-    def wrong(cls, name: str, value: object, problem: str) -> JobVariableError:
-        """Say which variable has which wrong value."""
+    def wrong(cls, name: str, value: object, expected: str) -> JobVariableError:
+        """Say which variable has which wrong value, and what it must be."""
         return cls(
-            f"Job variable {name!r} is {value!r}: {problem}; correct it in the deployment or run."
+            f"Job variable {name!r} is {value!r}: it must be {expected}; correct it in the "
+            "deployment or run."
         )
 
 

@@ -6,22 +6,34 @@ Each can be set by an environment variable with the prefix `XONAR_`, by the same
 
 from __future__ import annotations
 
+import difflib
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
+from dotenv import dotenv_values
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from xonar_prefect.core.models import Limits
-from xonar_prefect.errors import SettingsError
+from xonar_prefect.errors import MisspeltSettingError, WrongSettingError
+from xonar_prefect.fields import expected
+from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
+
+_PREFIX = "XONAR_"
+_FILE = ".env"
+# Not settings, but ours all the same: no misspelt settings.
+_OTHER_VARIABLES = frozenset({RUN_DIRECTORY_VARIABLE, "XONAR_DEMO_HOME"})
+_TEST_PREFIX = "XONAR_TEST_"
 
 
 class XonarSettings(BaseSettings):
     """Settings of a worker and of the commands beside it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="XONAR_",
-        env_file=".env",
+        env_prefix=_PREFIX,
+        env_file=_FILE,
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
@@ -64,8 +76,16 @@ class XonarSettings(BaseSettings):
         int, Field(ge=1, le=16, description="Trainings that may share a device.")
     ] = 2
     headroom_mib: Annotated[
-        int, Field(ge=0, description="Memory of each device that is never given away.")
+        int, Field(ge=0, description="Memory of each device that is never given away, at least.")
     ] = 256
+    headroom_ratio: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="The same as a share of the device; the larger of the two counts.",
+        ),
+    ] = 0.01
     memory_margin_ratio: Annotated[
         float, Field(ge=0, le=1, description="Margin over a measured memory peak, as a share.")
     ] = 0.10
@@ -82,6 +102,59 @@ class XonarSettings(BaseSettings):
     max_runs_without_device: Annotated[
         int, Field(ge=1, description="Runs with `gpus: 0` that may run at once.")
     ] = 4
+    max_starting: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Trainings that may start at once, so that a long queue does not start in "
+            "one moment; the next ones follow as soon as these have begun.",
+        ),
+    ] = 8
+    host_headroom_mib: Annotated[
+        int, Field(ge=0, description="Main memory of the host that is never given away.")
+    ] = 512
+    least_free_disk_mib: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="With less free on the home's file system nothing is released; what runs "
+            "goes on.",
+        ),
+    ] = 1024
+    least_free_inodes: Annotated[
+        int, Field(ge=0, description="The same for files that the file system can still make.")
+    ] = 1000
+    keep_runs_days: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="How long run directories, with the outputs in them, are kept after the "
+            "run's end; 0 keeps them for ever.",
+        ),
+    ] = 14.0
+    keep_artifacts_days: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="How long the artifacts of ended runs are kept in Prefect, profiles and "
+            "their cards apart, which stay; 0 keeps them for ever.",
+        ),
+    ] = 90.0
+    keep_ledger_days: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="How long the store remembers releases that have ended; 0 for ever.",
+        ),
+    ] = 90.0
+    keep_observations_days: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="How long measured co-runs are kept, in the store and as artifacts; 0 for "
+            "ever.",
+        ),
+    ] = 365.0
     visible_held: Annotated[
         int, Field(ge=0, description="Held runs that are marked AwaitingGPU at most.")
     ] = 100
@@ -117,27 +190,46 @@ class XonarSettings(BaseSettings):
         return Limits(
             max_trainings_per_gpu=self.max_trainings_per_gpu,
             headroom_mib=self.headroom_mib,
+            headroom_ratio=self.headroom_ratio,
             margin_ratio=self.memory_margin_ratio,
             margin_mib=self.memory_margin_mib,
             max_wait_seconds=self.max_wait_seconds,
         )
 
 
-SETTING_VARIABLES = frozenset(f"XONAR_{name.upper()}" for name in XonarSettings.model_fields)
+SETTING_VARIABLES = frozenset(f"{_PREFIX}{name.upper()}" for name in XonarSettings.model_fields)
 
 
 def load_settings(**overrides: object) -> XonarSettings:
     """Read the settings; overrides that are None are left to the environment and defaults.
 
     Raises:
-        SettingsError: A value is wrong; the sentence names the variable and what it must be.
+        WrongSettingError: A value is wrong; the sentence names the variable and what it must be.
+        MisspeltSettingError: A variable looks like a setting and is none.
     """
+    _check_names([*os.environ, *dotenv_values(_FILE)])
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return XonarSettings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
-        name = "_".join(str(part) for part in first["loc"]).upper()
-        raise SettingsError(
-            f"XONAR_{name} is {first['input']!r}: {first['msg']}; correct it or leave it out."
+        name = str(first["loc"][0])
+        field = XonarSettings.model_fields[name.lower()]
+        raise WrongSettingError(
+            f"{_PREFIX}{name.upper()}", first["input"], expected(field)
         ) from error
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse what may be a misspelt setting: passed over in silence, it would be missed at 3 a.m.
+
+    A variable that is like no setting may be somebody else's.
+    """
+    for name in sorted({name.upper() for name in names}):
+        is_other = name in _OTHER_VARIABLES or name.startswith(_TEST_PREFIX)
+        if not name.startswith(_PREFIX) or name in SETTING_VARIABLES or is_other:
+            continue
+        settings = {setting.removeprefix(_PREFIX) for setting in SETTING_VARIABLES}
+        near = difflib.get_close_matches(name.removeprefix(_PREFIX), settings, n=1)
+        if near:
+            raise MisspeltSettingError(name, f"{_PREFIX}{near[0]}")

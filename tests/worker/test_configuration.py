@@ -13,6 +13,7 @@ from xonar_prefect.worker.configuration import (
     XonarJobConfiguration,
     XonarVariables,
     checked_variables,
+    takes_all_memory,
 )
 from xonar_prefect.worker.worker import XonarWorker
 
@@ -87,10 +88,55 @@ def test_a_variable_like_no_other_is_answered_with_those_that_exist() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("gpus", -1), ("gpus", "many"), ("memory_request_mib", 0), ("exclusive", "perhaps")],
+    [("gpus", "many"), ("memory_request_mib", 0), ("exclusive", "perhaps")],
 )
 def test_a_wrong_value_is_named_with_what_is_wrong(name: str, value: object) -> None:
     with pytest.raises(JobVariableError) as error:
         checked_variables(TEMPLATE, {name: value})
     assert str(error.value).startswith(f"Job variable {name!r} is {value!r}: ")
     assert str(error.value).endswith("; correct it in the deployment or run.")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "must_be"),
+    [
+        ("gpus", -1, "a whole number of 0 or more"),
+        ("host_memory_mib", "lots", "a whole number of 1 or more"),
+        ("memory_elastic", "perhaps", "true or false"),
+        ("env", "A=b", "names with texts"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_what_it_must_be(
+    name: str, value: object, must_be: str
+) -> None:
+    with pytest.raises(JobVariableError) as error:
+        checked_variables(TEMPLATE, {name: value})
+    assert str(error.value) == (
+        f"Job variable {name!r} is {value!r}: it must be {must_be}; correct it in the deployment "
+        "or run."
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "takes_all"),
+    [
+        ({}, False),
+        ({"TF_FORCE_GPU_ALLOW_GROWTH": "false"}, True),
+        ({"TF_FORCE_GPU_ALLOW_GROWTH": "true"}, False),
+        ({"TF_FORCE_GPU_ALLOW_GROWTH": None}, False),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": "True"}, True),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, False),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, False),
+    ],
+)
+def test_a_job_that_has_its_framework_take_the_whole_gpu_is_known_by_its_environment(
+    environment: dict[str, str | None], takes_all: bool
+) -> None:
+    assert takes_all_memory(environment) is takes_all
+
+
+def test_the_form_says_what_the_memory_request_does_and_what_it_limits() -> None:
+    words = PROPERTIES["memory_request_mib"]["description"]
+    assert PROPERTIES["memory_request_mib"]["title"] == "GPU memory request (MiB)"
+    assert "reserve" in words
+    assert "limit" in words

@@ -217,3 +217,31 @@ def test_a_run_with_several_tasks_needs_the_most_memory_and_is_as_active_as_the_
     unknown = replace(busy, peak_memory_mib=None)
     assert combined_profiles([{MODEL: quick}, {MODEL: unknown}])[MODEL].peak_memory_mib is None
     assert combined_profiles([]) == {}
+
+
+async def test_what_a_training_asks_of_its_host_stands_in_its_job_variables(
+    pool: Pool, held_runs: HeldRuns
+) -> None:
+    asks = {"host_memory_mib": 4000, "cpu_threads": 2, "shared_memory_mib": 64}
+    plain, asking = await pool.submit(), await pool.submit(job_variables=asks)
+    trainings = (await read(held_runs)).trainings
+    for name, value in asks.items():
+        assert getattr(trainings[str(plain.id)], name) is None
+        assert getattr(trainings[str(asking.id)], name) == value
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"memory_elastic": True},
+        {"env": {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}},
+        {"env.XLA_PYTHON_CLIENT_PREALLOCATE": "true"},
+    ],
+)
+async def test_a_training_that_takes_what_memory_it_finds_is_known(
+    pool: Pool, held_runs: HeldRuns, variables: dict[str, object]
+) -> None:
+    plain, elastic = await pool.submit(), await pool.submit(job_variables=variables)
+    trainings = (await read(held_runs)).trainings
+    assert not trainings[str(plain.id)].memory_elastic
+    assert trainings[str(elastic.id)].memory_elastic

@@ -11,6 +11,7 @@ from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker
 from pydantic import ConfigDict, Field, ValidationError
 
 from xonar_prefect.errors import JobVariableError
+from xonar_prefect.fields import expected
 
 
 def _plain_form(schema: dict[str, Any]) -> None:
@@ -37,8 +38,10 @@ class XonarVariables(BaseVariables):
         ge=1,
         title="GPU memory request (MiB)",
         description=(
-            "Memory to reserve on each device. Leave empty to use the measured peak with a margin; "
-            "a training that was never profiled and requests nothing starts on an empty device."
+            "Memory to reserve on each device: nobody else is given it. It is also the limit of "
+            "the allocators that can be capped (TensorFlow, JAX). Leave empty to use the measured "
+            "peak with a margin; a training that was never profiled and requests nothing starts "
+            "on an empty device."
         ),
     )
     gpus: int = Field(
@@ -49,6 +52,41 @@ class XonarVariables(BaseVariables):
     )
     exclusive: bool = Field(
         default=False, title="Exclusive", description="Never share a device with another training."
+    )
+    memory_elastic: bool = Field(
+        default=False,
+        title="Takes what memory it finds",
+        description=(
+            "Set it where a training sizes itself to the free memory, as an automatic search for "
+            "the batch size does. It then has a device to itself, or what it requests."
+        ),
+    )
+    host_memory_mib: int | None = Field(
+        default=None,
+        ge=1,
+        title="Host memory request (MiB)",
+        description=(
+            "Main memory to reserve on the host, shared memory included. Leave empty to use what "
+            "its kind was measured to use, and before that an even share of the host."
+        ),
+    )
+    cpu_threads: int | None = Field(
+        default=None,
+        ge=1,
+        title="CPU threads",
+        description=(
+            "Processor threads to reserve and to start its libraries with. Leave empty to reserve "
+            "none and to start them with an even share of the host's."
+        ),
+    )
+    shared_memory_mib: int | None = Field(
+        default=None,
+        ge=1,
+        title="Shared memory request (MiB)",
+        description=(
+            "Room in /dev/shm to reserve, which data loaders with several processes use. Leave "
+            "empty to reserve none."
+        ),
     )
     working_dir: Path | None = Field(
         default=None,
@@ -63,6 +101,10 @@ class XonarJobConfiguration(BaseJobConfiguration):
     memory_request_mib: int | None = Field(default=None)
     gpus: int = Field(default=1)
     exclusive: bool = Field(default=False)
+    memory_elastic: bool = Field(default=False)
+    host_memory_mib: int | None = Field(default=None)
+    cpu_threads: int | None = Field(default=None)
+    shared_memory_mib: int | None = Field(default=None)
     working_dir: Path | None = Field(default=None)
 
 
@@ -104,4 +146,19 @@ def checked_variables(template: Mapping[str, Any], values: Mapping[str, Any]) ->
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise JobVariableError.wrong(name, first["input"], first["msg"]) from error
+        field = XonarVariables.model_fields[str(first["loc"][0])]
+        raise JobVariableError.wrong(name, first["input"], expected(field)) from error
+
+
+_NO = frozenset({"0", "false", "f", "no", "n", "off"})
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
+
+
+def takes_all_memory(environment: Mapping[str, Any]) -> bool:
+    """Tell whether a job's own environment has its framework take a whole GPU in advance.
+
+    The worker sets these variables the other way round, and the job may set them back.
+    """
+    grows = str(environment.get("TF_FORCE_GPU_ALLOW_GROWTH") or "").lower()
+    preallocates = str(environment.get("XLA_PYTHON_CLIENT_PREALLOCATE") or "").lower()
+    return grows in _NO or preallocates in _YES

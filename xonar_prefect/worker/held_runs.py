@@ -27,7 +27,7 @@ from xonar_prefect.core.models import Limits, Profile, Training
 from xonar_prefect.errors import JobVariableError, UnknownParameterError
 from xonar_prefect.store import Store
 from xonar_prefect.worker.concluding import waits_in_its_process
-from xonar_prefect.worker.configuration import checked_variables
+from xonar_prefect.worker.configuration import checked_variables, takes_all_memory
 from xonar_prefect.worker.limits import PrefectLimits, deployment_limit, pool_filter, queue_filter
 
 _PAGE = 200  # the server's cap
@@ -152,6 +152,10 @@ class HeldRuns:
             deployment=str(flow_run.deployment_id) if flow_run.deployment_id else None,
             memory_request_mib=variables.memory_request_mib,
             exclusive=variables.exclusive,
+            memory_elastic=variables.memory_elastic or takes_all_memory(_environment(values)),
+            host_memory_mib=variables.host_memory_mib,
+            cpu_threads=variables.cpu_threads,
+            shared_memory_mib=variables.shared_memory_mib,
         )
         return await self._with_profiles(training, flow_run, deployment)
 
@@ -260,6 +264,13 @@ class HeldRuns:
     async def _read_queues(self) -> list[WorkQueue]:
         queues = await self._client.read_work_queues(work_pool_name=self._pool)
         return [queue for queue in queues if not self._queues or queue.name in self._queues]
+
+
+def _environment(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables that a job sets for itself, as a whole or one by one."""
+    whole = values.get("env")
+    single = {name[4:]: value for name, value in values.items() if name.startswith("env.")}
+    return {**(whole if isinstance(whole, dict) else {}), **single}
 
 
 def _defaults(deployment: DeploymentResponse | None) -> dict[str, Any]:
