@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,19 @@ def test_a_process_finds_the_directory_it_was_launched_with(tmp_path: Path) -> N
     launched = {RUN_DIRECTORY_VARIABLE: str(tmp_path)}
     assert RunDirectory.from_environment(launched) == RunDirectory(tmp_path)
     assert RunDirectory.from_environment({}) is None
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_nothing_else(run: RunDirectory) -> None:
+    run.write(STATUS)
+    partial = run.path / f"status.{os.getpid()}.tmp"
+    partial.symlink_to("/dev/full")  # every write to it meets a full disk
+    with pytest.raises(OSError, match="No space left"):
+        run.write(Status(phase="done", steps_done=9))
+    assert run.read_status() == STATUS
+    assert [path.name for path in run.path.iterdir()] == ["status.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"{"])
+def test_what_is_no_text_of_ours_is_none(run: RunDirectory, content: bytes) -> None:
+    (run.path / "placement.json").write_bytes(content)
+    assert run.read_placement() is None

@@ -113,11 +113,19 @@ class RunDirectory:
         return self.path / "exit.json"
 
     def write(self, value: Placement | Status | Exit) -> None:
-        """Replace the file of this value."""
+        """Replace the file of this value.
+
+        Raises:
+            OSError: It could not be written; then the old file stands.
+        """
         target = self._file(type(value))
         partial = target.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(asdict(value)), encoding="utf-8")
-        partial.replace(target)
+        try:
+            partial.write_text(json.dumps(asdict(value)), encoding="utf-8")
+            partial.replace(target)
+        except OSError:
+            partial.unlink(missing_ok=True)  # half a file would only take room on a full disk
+            raise
 
     def read_placement(self) -> Placement | None:
         """Read what the worker told the training; None when absent."""
@@ -145,7 +153,7 @@ class RunDirectory:
     def _read(self, kind: type[_T]) -> dict[str, Any] | None:
         try:
             values = json.loads(self._file(kind).read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
+        except (FileNotFoundError, ValueError):
             return None
         known = {f.name for f in fields(kind)}
         return {name: value for name, value in values.items() if name in known}

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from xonar_prefect.cli import checks
-from xonar_prefect.cli.checks import Finding, Outcome, check_store, check_tensorflow
+from xonar_prefect.cli.checks import (
+    Finding,
+    Outcome,
+    check_host,
+    check_store,
+    check_tensorflow,
+)
 from xonar_prefect.settings import load_settings
 
 
@@ -78,6 +84,24 @@ def test_store_that_cannot_be_opened_has_failed(tmp_path, monkeypatch) -> None:
     assert "not a database" in finding.found
 
 
+def test_a_disk_without_room_has_failed_with_the_arithmetic(tmp_path: Path) -> None:
+    settings = load_settings(home=tmp_path, least_free_disk_mib=10**12)
+    finding = check_host(settings)
+    assert finding.outcome is Outcome.FAILED
+    assert f"The file system of {tmp_path} has " in finding.found
+    assert "XONAR_LEAST_FREE_DISK_MIB" in finding.found
+
+
+@pytest.mark.parametrize(("least", "outcome"), [(0, Outcome.OK), (10**12, Outcome.WARNING)])
+def test_little_shared_memory_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, outcome: Outcome
+) -> None:
+    monkeypatch.setattr(checks, "_LEAST_SHARED_MIB", least)
+    finding = check_host(load_settings(home=tmp_path, least_free_disk_mib=0))
+    assert finding.outcome is outcome
+    assert "processor threads" in finding.found
+
+
 def test_doctor_fails_when_something_has_failed_and_still_checks_the_rest(
     xonar, tensorflow
 ) -> None:
@@ -88,6 +112,7 @@ def test_doctor_fails_when_something_has_failed_and_still_checks_the_rest(
         ended = xonar("doctor", "--json")
     assert ended.status == 1
     outcomes = {each["check"]: each["outcome"] for each in ended.json}
+    assert outcomes.pop("Host") in {"ok", "warning"}  # as much shared memory as there is here
     assert outcomes == {
         "Python": "ok",
         "Prefect server": "failed",

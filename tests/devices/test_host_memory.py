@@ -97,3 +97,14 @@ def test_mapped_files_and_shared_memory_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "statm").write_text("9000 5000 2000 1 0 4000 0\n")
     assert anonymous_bytes(7, proc=tmp_path) == 3000 * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_limit_of_version_1_binds_and_its_cache_is_available(proc: Path, tmp_path: Path) -> None:
+    (proc / "self" / "cgroup").write_text("4:memory:/pods/train\n0::/\n")
+    group = tmp_path / "cgroup" / "memory" / "pods" / "train"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text(f"{100 * MIB}\n")
+    (group / "memory.usage_in_bytes").write_text(f"{70 * MIB}\n")
+    (group / "memory.stat").write_text(f"inactive_file 1\ntotal_inactive_file {20 * MIB}\n")
+    memory = host_memory(proc=proc, cgroups=tmp_path / "cgroup")
+    assert memory == HostMemory(total_bytes=100 * MIB, available_bytes=50 * MIB)

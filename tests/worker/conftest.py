@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.flows import load_flow_from_entrypoint
 
+from tests.disks import mounted
 from tests.worker.trainings import succeed, tiny, write_trainings
 from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import LedgerEntry
@@ -161,6 +162,13 @@ def ledger(settings: XonarSettings) -> Callable[[FlowRun], tuple[LedgerEntry, ..
             return store.entries(run_id=str(flow_run.id))
 
     return read
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB and 200 inodes."""
+    with mounted(tmp_path / "disk") as directory:
+        yield directory
 
 
 Working = Callable[..., AbstractAsyncContextManager[XonarWorker]]

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Scheduled
 
+from xonar_prefect.core.hosts import Disk, Host, HostResident
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Hold, Limits, ReasonCode, Refuse, Release, Snapshot, Training
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import DeviceError, StoreUnusableError
+from xonar_prefect.run_directory import Status
 from xonar_prefect.store import Store
 from xonar_prefect.worker.dispatch import Dispatch
 from xonar_prefect.worker.held_runs import QueueReading
 from xonar_prefect.worker.locks import Locks
-from xonar_prefect.worker.slots import Slots
+from xonar_prefect.worker.slots import Slot, Slots
+from xonar_prefect.worker.turns import Turns
+from xonar_prefect.worker.wiring import Parts
 
 
 @dataclass
@@ -36,7 +42,9 @@ class World:
         DeviceReading(id="cpu-9", index=9, model="core", memory_mib=8000),  # another worker's
     )
     driver_fails: bool = False
+    request_mib: int = 100
     disk_is_full: bool = False
+    host: Host = field(default_factory=Host)
     explaining_takes_s: float = 0.0
     times_read: int = 0
     submitted: list[str] = field(default_factory=list)
@@ -70,7 +78,7 @@ class FakeQueue:
                     run_id=run_id,
                     name=run.name,
                     submitted_at_s=float(place),
-                    memory_request_mib=100,
+                    memory_request_mib=world.request_mib,
                 )
                 for place, (run_id, run) in enumerate(runs.items())
                 if run.name not in world.refusals
@@ -123,6 +131,19 @@ class FakeAccelerators:
         return self._world.devices
 
 
+class FakeHost:
+    """Reads the host of the world."""
+
+    disk = SimpleNamespace(doubt=lambda: None)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self, slots: Sequence[Slot]) -> Host:
+        residents = tuple(HostResident(training=slot.training) for slot in slots)
+        return replace(self._world.host, residents=residents)
+
+
 class FakeStore(Store):
     """A real store whose disk can be full."""
 
@@ -169,10 +190,12 @@ def make(world: World, store: Store, slots: Slots, tmp_path: Path) -> Make:
             "store": store,
             "slots": slots,
             "held_runs": FakeQueue(world),
+            "host": FakeHost(world),
             "explanations": FakeExplanations(world),
             "submit": submit,
             "limits": Limits(),
             "training_limit": None,
+            "max_starting": 8,
             "runs_without_device": 4,
             "runs_directory": tmp_path / "runs",
             "clock": world,
@@ -301,3 +324,112 @@ async def test_a_policy_sees_free_devices_held_trainings_and_the_time(
     assert [training.run_id for training in snapshot.held] == [str(run.id)]
     assert [device.id for device in snapshot.devices] == ["cpu-0"]
     assert snapshot.limits.free_slots_without_device == 4
+
+
+# ---- the host around the devices ----
+
+
+async def test_a_full_disk_stops_releases_and_they_go_on_by_themselves(
+    world: World, make: Make
+) -> None:
+    world.submit_run("a")
+    full = Disk(path="/home", free_mib=10, least_free_mib=1024)
+    world.host = Host(disk=full)
+    dispatch = make()
+    assert await dispatch.decide(fresh=True) == []
+    assert world.held == {"a": ReasonCode.DISK_FULL}
+    world.host = Host(disk=replace(full, free_mib=2048))
+    await dispatch.decide(fresh=False)
+    assert world.submitted == ["a"]
+
+
+async def test_what_was_released_counts_on_the_host_from_then_on(world: World, make: Make) -> None:
+    world.host = Host(memory_mib=4000, share_mib=3000)
+    dispatch = make()
+    first, second = (world.submit_run(name) for name in ("a", "b"))
+    assert await dispatch.decide(fresh=True) == [first]
+    assert world.held == {"b": ReasonCode.INSUFFICIENT_HOST_MEMORY}
+    assert await dispatch.decide(fresh=False) == []
+    assert second in world.queue
+
+
+async def test_no_more_trainings_start_at_once_than_the_setting_says(
+    world: World, make: Make, slots: Slots
+) -> None:
+    dispatch = make(max_starting=1)
+    first, second = (world.submit_run(name) for name in ("a", "b"))
+    assert await dispatch.decide(fresh=True) == [first]
+    assert world.held == {"b": ReasonCode.STARTS_LIMITED}
+    assert await dispatch.decide(fresh=False) == []
+    slot = slots.get(str(first.id))
+    assert slot is not None
+    slot.status = Status(phase="training")  # it has begun
+    assert await dispatch.decide(fresh=False) == [second]
+
+
+async def test_a_training_that_never_reports_does_not_count_as_starting_for_ever(
+    world: World, make: Make
+) -> None:
+    dispatch = make(max_starting=1)
+    _, second = (world.submit_run(name) for name in ("a", "b"))
+    await dispatch.decide(fresh=True)
+    world.now_s += 31
+    assert await dispatch.decide(fresh=False) == [second]
+
+
+# ---- memory feasibility while others decide ----
+
+
+async def test_decisions_that_are_taken_at_once_never_give_memory_away_twice(
+    world: World, make: Make, slots: Slots
+) -> None:
+    limits = Limits(max_trainings_per_gpu=16)
+    turns = Turns(
+        cast("Parts", quiet_parts(make(limits=limits, max_starting=99))),
+        clock=world,
+        poll_seconds=10.0,
+        watch_seconds=1.0,
+        is_synced=lambda: True,
+    )
+    world.request_mib = 900  # eight of them fit into 8000 MiB
+    for number in range(12):
+        world.submit_run(f"t{number}")
+    await asyncio.gather(*(turns.take(fresh=True) for _ in range(6)))
+    assert len(world.submitted) == len(set(world.submitted)) == len(slots) == 8
+    assert set(world.held.values()) == {ReasonCode.INSUFFICIENT_MEMORY}
+
+
+async def test_twice_too_many_trainings_wait_instead_of_failing(
+    world: World, make: Make, slots: Slots
+) -> None:
+    world.request_mib = 8000  # a whole device each
+    dispatch = make()
+    runs = [world.submit_run(f"t{number}") for number in range(10)]
+    for run in runs:
+        # What is left of one reading of the queue is enough: no poll is waited for.
+        assert await dispatch.decide(fresh=run is runs[0]) == [run]
+        assert await dispatch.decide(fresh=False) == []
+        await slots.free(next(iter(slots)))
+    assert world.refused == {}
+    assert set(world.held.values()) == {ReasonCode.INSUFFICIENT_MEMORY}
+
+
+def quiet_parts(dispatch: Dispatch) -> object:
+    """Parts of a worker around a real dispatch, with nothing else to do."""
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    class NoSlots(list[Slot]):
+        async def settle(self) -> None:
+            pass
+
+    return SimpleNamespace(
+        dispatch=dispatch,
+        learning=SimpleNamespace(rebuild=nothing),
+        recovery=SimpleNamespace(run=nothing, put_back_orphans=nothing),
+        locks=SimpleNamespace(take_back=lambda: None),
+        claims=SimpleNamespace(settle=nothing),
+        supervision=SimpleNamespace(look=nothing),
+        slots=NoSlots(),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -149,6 +150,38 @@ async def test_nothing_of_the_specification_touches_the_disk(
     process = launch("sh", "-c", "echo up; sleep 120", environment=environment)
     await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert [path.name for path in files] == ["output.log"]
+    assert sorted(path.name for path in files) == ["exit.tmp", "output.log"]
+    assert not any(b"very-secret" in path.read_bytes() for path in files)
     assert b"very-secret" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     assert started_ticks(process.pid) is not None
+
+
+def test_a_training_ends_as_always_where_its_exit_cannot_be_written(
+    launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "exit.tmp").symlink_to("/dev/full")  # every write to it meets a full disk
+    assert launch(*python("print('done')")).wait() == 0
+    assert output(tmp_path) == "done\n"
+    assert RunDirectory(tmp_path).read_exit() is None
+
+
+def test_the_room_of_the_exit_file_is_taken_in_advance(small_disk: Path, launch: Launch) -> None:
+    fill = f"""
+with open({str(small_disk / "filler")!r}, "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise SystemExit(error.errno)
+"""
+    assert launch(*python(fill), run_directory=str(small_disk)).wait() == errno.ENOSPC
+    ended = RunDirectory(small_disk).read_exit()
+    assert ended is not None
+    assert ended.exit_code == errno.ENOSPC
+
+
+def test_a_training_runs_also_where_there_is_no_room_for_its_output(
+    launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "output.log").mkdir()  # cannot be opened as a file
+    assert launch(*python("print('unheard'); raise SystemExit(3)")).wait() == 3

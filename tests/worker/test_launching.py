@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disks import fill
 from tests.worker.waiting import eventually
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, Exit, Placement, RunDirectory
 from xonar_prefect.worker.launching import Launch, free_port, start
@@ -162,3 +164,47 @@ def test_a_free_port_can_be_listened_on() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", free_port()))
         listener.listen()
+
+
+async def test_a_job_may_change_how_its_libraries_work_but_not_where(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {
+        "OMP_NUM_THREADS": "4",
+        "TF_NUM_INTRAOP_THREADS": "4",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.250",
+        "CUDA_VISIBLE_DEVICES": "GPU-1",
+    }
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")  # the worker's own does not count
+    plain = await environment_of(replace(launch, device_environment=ours))
+    assert {name: plain[name] for name in ours} == ours
+    theirs = {
+        "OMP_NUM_THREADS": "2",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "false",
+        "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync",
+    }
+    confined = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9", "CUDA_VISIBLE_DEVICES": "0,1,2"}
+    found = await environment_of(
+        replace(
+            launch,
+            run_directory=RunDirectory(launch.run_directory.path.with_name("two")),
+            device_environment=ours,
+            environment={**theirs, **confined},
+        )
+    )
+    assert {name: found[name] for name in ours} == {**ours, **theirs}
+
+
+async def test_nothing_is_left_of_a_launch_that_met_a_full_disk(
+    small_disk: Path, launch: Launch
+) -> None:
+    (small_disk / "runs").mkdir()
+    fill(small_disk)
+    directory = small_disk / "runs" / "one"
+    with pytest.raises(OSError, match="No space left") as failed:
+        await start(replace(launch, run_directory=RunDirectory(directory)))
+    assert failed.value.errno == errno.ENOSPC
+    assert list((small_disk / "runs").iterdir()) == []

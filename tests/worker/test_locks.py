@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.disks import fill
 from xonar_prefect.errors import DevicesTakenError, SettingsError, WorkerNameTakenError
 from xonar_prefect.worker.locks import Locks
 
@@ -133,3 +134,11 @@ def test_what_a_dead_worker_started_does_not_keep_its_locks(locks: Locks, hold: 
     other.wait()
     locks.take_name("gpus", "one")
     child.kill()
+
+
+def test_a_full_disk_is_named_as_what_is_wrong(small_disk: Path) -> None:
+    fill(small_disk)
+    locks = Locks(small_disk / "locks")
+    with pytest.raises(SettingsError, match=r"locks cannot be used \(No space left on device\)"):
+        locks.take_name("gpus", "one")
+    locks.close()

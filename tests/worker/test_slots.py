@@ -83,10 +83,22 @@ async def test_a_store_that_fails_later_does_not_stop_the_training(
     store.full = True
     await slots.advance(slot, state=SlotState.RUNNING, launcher_pid=7)
     assert (slot.entry.state, slot.entry.launcher_pid) == (SlotState.RUNNING, 7)
-    assert "Could not write run a" in caplog.text
+    assert "Run a is not yet in the ledger" in caplog.text
     store.full = False
-    await slots.advance(slot, state=SlotState.DRAINING)
+    await slots.settle()
     assert store.open_entries("one") == (slot.entry,)
+
+
+async def test_a_slot_that_was_freed_while_the_store_failed_is_closed_in_the_ledger_later(
+    slots: Slots, store: FailingStore, tmp_path: Path
+) -> None:
+    slot = await slots.reserve(release("a", "cpu-0"), "core", tmp_path)
+    store.full = True
+    await slots.free(slot)
+    assert "a" not in slots
+    store.full = False
+    await slots.settle()
+    assert store.open_entries("one") == ()
 
 
 async def test_a_free_slot_is_closed_in_the_ledger_and_told_to_those_who_wait(

@@ -16,6 +16,13 @@ from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Parts
 
 
+class FakeSlots(list[SimpleNamespace]):
+    """Slots that are all written down."""
+
+    async def settle(self) -> None:
+        pass
+
+
 class FakeParts:
     """The parts of a worker, as far as turns see them; writes down what is asked of it."""
 
@@ -26,7 +33,9 @@ class FakeParts:
         self.wrong: Exception | None = None
         self.calls: list[str] = []
         self.watched: list[int] = []
-        self.slots = [SimpleNamespace(entry=SimpleNamespace(launcher_pid=pid)) for pid in (7, None)]
+        self.slots = FakeSlots(
+            SimpleNamespace(entry=SimpleNamespace(launcher_pid=pid)) for pid in (7, None)
+        )
         self.learning = SimpleNamespace(rebuild=self._noting("rebuild"))
         self.recovery = SimpleNamespace(
             run=self._noting("recover"), put_back_orphans=self._noting("orphans")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xonar_prefect.settings import XonarSettings
 
 _TENSORFLOW_SECONDS = 180
+_LEAST_SHARED_MIB = 1024  # containers get 64 MiB unless they ask
 _ASK_TENSORFLOW = """
 import json, tensorflow
 devices = tensorflow.config.list_physical_devices("GPU")
@@ -214,3 +215,35 @@ def check_store(settings: XonarSettings) -> Finding:
         return Finding.failed("Store", error)
     shown = make_url(settings.effective_store_url).render_as_string(hide_password=True)
     return Finding.ok("Store", f"{shown} knows {kinds} kinds of trainings.")
+
+
+def check_host(settings: XonarSettings) -> Finding:
+    """Check what the host has beside its devices, and the disk of the worker's home."""
+    from xonar_prefect.core.planning.host_words import disk_shortage
+    from xonar_prefect.worker.disk import HomeDisk
+    from xonar_prefect.worker.host import HostWatch
+
+    disk = HomeDisk(
+        settings.home,
+        least_free_mib=settings.least_free_disk_mib,
+        least_free_inodes=settings.least_free_inodes,
+    )
+    host = HostWatch(
+        disk, on_devices=1, without_device=0, headroom_mib=settings.host_headroom_mib
+    ).read([])
+    shared_mib = host.shared_memory_mib or 0
+    found = (
+        f"{host.memory_mib} MiB of main memory ({host.used_memory_mib} in use), "
+        f"{host.cpu_threads} processor threads, {shared_mib} MiB of shared memory."
+    )
+    shortage = None if host.disk is None else disk_shortage(host.disk)
+    if shortage is not None:
+        return Finding.failed("Host", shortage)
+    if shared_mib < _LEAST_SHARED_MIB:
+        return Finding.warning(
+            "Host",
+            found,
+            "Data loaders with several processes may need more shared memory: start the container "
+            "with `--shm-size=8g`, or enlarge /dev/shm.",
+        )
+    return Finding.ok("Host", found)

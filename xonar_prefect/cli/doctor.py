@@ -11,6 +11,7 @@ from xonar_prefect.cli.checks import (
     Finding,
     Outcome,
     check_devices,
+    check_host,
     check_python,
     check_server,
     check_store,
@@ -22,7 +23,7 @@ _STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red"
 
 
 async def doctor(*, pool: str | None = None, json: AsJson = False) -> int:
-    """Check Python, server, pool, devices, TensorFlow and store; exit 1 when one has failed.
+    """Check Python, server, pool, devices, TensorFlow, store and host; exit 1 when one has failed.
 
     Example: `xonar doctor --pool gpu-box`
 
@@ -40,6 +41,7 @@ async def doctor(*, pool: str | None = None, json: AsJson = False) -> int:
         devices,
         await asyncio.to_thread(check_tensorflow, gpus=gpus),
         await asyncio.to_thread(check_store, settings),
+        await asyncio.to_thread(check_host, settings),
     ]
     if json:
         print_json(

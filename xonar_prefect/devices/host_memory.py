@@ -6,6 +6,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from xonar_prefect.devices.control_groups import (
+    CONTROL_GROUPS,
+    PROC,
+    number,
+    own_groups,
+    statistic,
+)
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -17,10 +25,8 @@ class HostMemory:
     available_bytes: int
 
 
-def host_memory(
-    *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
-) -> HostMemory:
-    """Read the host's memory, or that of our control group (version 2) where it is lower.
+def host_memory(*, proc: Path = PROC, cgroups: Path = CONTROL_GROUPS) -> HostMemory:
+    """Read the host's memory, or that of our control group where it is lower.
 
     In a container the host's figures promise what the kernel will not give: there the limit of
     the group, or of one above it, is the total. Its file cache counts as available, as the
@@ -30,18 +36,16 @@ def host_memory(
 
     host = psutil.virtual_memory()
     total_bytes, available_bytes = host.total, host.available
-    for group in _own_groups(proc, cgroups):
-        limit_bytes = _number(group / "memory.max")
-        used_bytes = _number(group / "memory.current")
+    for group in own_groups("memory", proc=proc, cgroups=cgroups):
+        limit_bytes, used_bytes, cache_bytes = _limit(group)
         if limit_bytes is None or used_bytes is None:
             continue
-        cache_bytes = _statistic(group / "memory.stat", "inactive_file")
         total_bytes = min(total_bytes, limit_bytes)
         available_bytes = min(available_bytes, max(0, limit_bytes - used_bytes + cache_bytes))
     return HostMemory(total_bytes=total_bytes, available_bytes=available_bytes)
 
 
-def anonymous_bytes(pid: int, *, proc: Path = Path("/proc")) -> int | None:
+def anonymous_bytes(pid: int, *, proc: Path = PROC) -> int | None:
     """Return the memory that only this process's end gives back; None when it is gone.
 
     That is its resident memory without mapped files and shared memory. Resident memory counts
@@ -56,29 +60,13 @@ def anonymous_bytes(pid: int, *, proc: Path = Path("/proc")) -> int | None:
     return max(0, int(resident) - int(shared)) * _PAGE_BYTES
 
 
-def _own_groups(proc: Path, cgroups: Path) -> list[Path]:
-    """Return the directories of our group and of those above it, as far as they are shown."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        if line.startswith("0::"):
-            parts = [part for part in line[3:].split("/") if part not in ("", "..")]
-            return [cgroups.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
-    return []
-
-
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no such file, or `max`: no limit
-        return None
-
-
-def _statistic(file: Path, name: str) -> int:
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)
+def _limit(group: Path) -> tuple[int | None, int | None, int]:
+    """Return limit, use, and the part of the use that is file cache, of either version."""
+    if (group / "memory.max").exists():
+        limit_bytes, used_bytes = number(group / "memory.max"), number(group / "memory.current")
+        return limit_bytes, used_bytes, statistic(group / "memory.stat", "inactive_file")
+    return (
+        number(group / "memory.limit_in_bytes"),
+        number(group / "memory.usage_in_bytes"),
+        statistic(group / "memory.stat", "total_inactive_file"),
+    )

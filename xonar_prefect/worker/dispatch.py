@@ -36,8 +36,10 @@ from xonar_prefect.store import Store
 from xonar_prefect.worker.configuration import XonarJobConfiguration
 from xonar_prefect.worker.explaining import Explanations
 from xonar_prefect.worker.held_runs import HeldRuns, QueueReading
+from xonar_prefect.worker.host import HostWatch
 from xonar_prefect.worker.launching import Launch, free_port, start
 from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.memory_peaks import MemoryPeaks
 from xonar_prefect.worker.processes import boot_id, started_ticks
 from xonar_prefect.worker.slots import Slot, Slots
 
@@ -45,6 +47,8 @@ from xonar_prefect.worker.slots import Slot, Slots
 _CONTEXT_MIB = {"nvidia": 600}
 _FALLBACK_MODEL = "none"
 _EXPLAIN_SECONDS = 2.0
+# A training that reports nothing counts as starting for so long.
+_START_SECONDS = 30.0
 
 _logger = logging.getLogger(__name__)
 
@@ -62,10 +66,12 @@ class Dispatch:
         store: Store,
         slots: Slots,
         held_runs: HeldRuns,
+        host: HostWatch,
         explanations: Explanations,
         submit: Callable[[Sequence[FlowRun]], Awaitable[None]],
         limits: Limits,
         training_limit: int | None,
+        max_starting: int,
         runs_without_device: int,
         runs_directory: Path,
         clock: Callable[[], float],
@@ -77,10 +83,13 @@ class Dispatch:
         self._store = store
         self._slots = slots
         self._held_runs = held_runs
+        self._host = host
+        self._peaks = MemoryPeaks(store)
         self._explanations = explanations
         self._submit = submit
         self._limits = limits
         self._training_limit = training_limit
+        self._max_starting = max_starting
         self._runs_without_device = runs_without_device
         self._runs_directory = runs_directory
         self._clock = clock
@@ -150,12 +159,14 @@ class Dispatch:
             rendezvous_port=free_port(),
         )
         devices = self._accelerators.environment(entry.devices, placement.memory_limit_mib)
+        threads = self._host.thread_environment(slot.training.cpu_threads, len(entry.devices))
+        confined = devices if entry.devices else {"CUDA_VISIBLE_DEVICES": ""}
         launch = Launch(
             run_directory=slot.run_directory,
             placement=placement,
             command=configuration.command,
             environment=configuration.env,
-            device_environment=devices if entry.devices else {"CUDA_VISIBLE_DEVICES": ""},
+            device_environment={**threads, **confined},
             working_directory=configuration.working_dir,
             processors=self._accelerators.processors(entry.devices) if entry.devices else None,
             locks=self._locks.descriptors(entry.devices),
@@ -186,10 +197,14 @@ class Dispatch:
         limits = replace(
             queue.limits,
             free_worker_slots=free_worker_slots,
+            free_starts=max(0, self._max_starting - self._starting()),
             free_slots_without_device=max(
                 0, self._runs_without_device - self._slots.without_device()
             ),
         )
+        devices = self._slots.devices(await self.read_devices())
+        host = await anyio.to_thread.run_sync(self._host.read, tuple(self._slots))
+        await self._peaks.note(self._slots, host, devices)
         stored = await anyio.to_thread.run_sync(self._store.profiles)
         return Snapshot(
             now_s=self._clock(),
@@ -198,10 +213,21 @@ class Dispatch:
                 for run_id, training in queue.trainings.items()
                 if run_id not in self._slots
             ),
-            devices=self._slots.devices(await self.read_devices()),
+            devices=devices,
+            host=host,
             observations=await anyio.to_thread.run_sync(self._store.observations),
             profiles=tuple(each.profile for each in stored),
             limits=limits,
+        )
+
+    def _starting(self) -> int:
+        """Return how many trainings were released and have not begun to train."""
+        since = self._clock() - _START_SECONDS
+        return sum(
+            slot.status is None
+            and slot.entry.state in (SlotState.RESERVED, SlotState.RUNNING)
+            and slot.entry.reserved_at_s > since
+            for slot in self._slots
         )
 
     async def _release(
@@ -218,6 +244,7 @@ class Dispatch:
                 slot = await self._slots.reserve(release, model, self._runs_directory)
             except StoreError as error:
                 _logger.error("Nothing more is released: %s", error)
+                self._host.disk.doubt()  # should it be the reason, it is shown as one
                 break
             self._expect(slot, interference)
             for partner in self._slots.partners(slot):

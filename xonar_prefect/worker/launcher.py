@@ -19,14 +19,35 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PARTIAL = "exit.tmp"
+_EXIT_CHARACTERS = 128
+
+
+def _make_room_for_exit(run_directory: Path) -> None:
+    """Take the room of the exit file in advance: the disk may be full by then."""
+    with contextlib.suppress(OSError):
+        (run_directory / _PARTIAL).write_text(" " * _EXIT_CHARACTERS)
 
 
 def _write_exit(run_directory: Path, exit_code: int) -> None:
-    partial = run_directory / "exit.tmp"
-    partial.write_text(json.dumps({"exit_code": exit_code, "ended_at_s": time.time()}))
-    partial.replace(run_directory / "exit.json")
+    partial = run_directory / _PARTIAL
+    text = json.dumps({"exit_code": exit_code, "ended_at_s": time.time()})
+    # Without an exit file the run still ends: its worker sees that its processes are gone.
+    with contextlib.suppress(OSError):
+        with partial.open("r+" if partial.exists() else "w") as file:
+            file.write(text.ljust(_EXIT_CHARACTERS))
+        partial.replace(run_directory / "exit.json")
+
+
+def _output(run_directory: Path) -> IO[bytes]:
+    """Open the output file; a training may also run where there is no room for one."""
+    try:
+        return (run_directory / "output.log").open("ab", buffering=0)
+    except OSError:
+        return Path(os.devnull).open("ab", buffering=0)
 
 
 def _reap(command_pid: int, run_directory: Path) -> int:
@@ -45,10 +66,11 @@ def main() -> int:
     """Run the command; return its exit code."""
     spec = json.load(sys.stdin)
     run_directory = Path(spec["run_directory"])
+    _make_room_for_exit(run_directory)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if spec["processors"] is not None:
         os.sched_setaffinity(0, spec["processors"])
-    with (run_directory / "output.log").open("ab", buffering=0) as output:
+    with _output(run_directory) as output:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(output.fileno(), 1)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +22,18 @@ from xonar_prefect.settings import SETTING_VARIABLES
 from xonar_prefect.worker import launcher
 
 _DEFAULT_COMMAND = "prefect flow-run execute"
+# How a framework allocates memory, and with how many threads it runs: a job may know better. What
+# confines it to its devices and to its share of their memory it cannot change.
+_FOR_THE_JOB_TO_CHANGE = frozenset(
+    {
+        "OMP_NUM_THREADS",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "TF_FORCE_GPU_ALLOW_GROWTH",
+        "TF_NUM_INTEROP_THREADS",
+        "TF_NUM_INTRAOP_THREADS",
+        "XLA_PYTHON_CLIENT_PREALLOCATE",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +44,9 @@ class Launch:
         run_directory: Where its files go; made here.
         placement: What the training is told.
         command: The command; the default runs the flow run with this interpreter.
-        environment: Variables of the job; those of the device win over them.
-        device_environment: Variables that confine it to its devices.
+        environment: Variables of the job.
+        device_environment: Variables that confine it to its devices, and win over those of the job;
+            and some for its libraries, which those of the job win over.
         working_directory: Where it starts; None for a new, empty directory.
         processors: Processor cores it is pinned to; None for any.
         locks: Descriptors of its devices' locks, which its launcher holds as long as it lives.
@@ -70,18 +84,37 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _start(launch: Launch) -> subprocess.Popen[bytes]:
+def _binding(device_environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in device_environment.items()
+        if name not in _FOR_THE_JOB_TO_CHANGE
+    }
+
+
+def _prepare(launch: Launch) -> Path:
+    """Make the run directory, all of it or nothing; return where the training starts."""
     directory = launch.run_directory.path
     directory.mkdir(mode=0o700, parents=True)
-    working_directory = launch.working_directory
-    if working_directory is None:
-        working_directory = directory / "work"
-        working_directory.mkdir()
-    launch.run_directory.write(launch.placement)
+    try:
+        if launch.working_directory is None:
+            (directory / "work").mkdir()
+        launch.run_directory.write(launch.placement)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return launch.working_directory or directory / "work"
+
+
+def _start(launch: Launch) -> subprocess.Popen[bytes]:
+    directory = launch.run_directory.path
+    working_directory = _prepare(launch)
+    own = {name: value for name, value in launch.environment.items() if value is not None}
     environment = {
         **_inherited(os.environ),
-        **{name: value for name, value in launch.environment.items() if value is not None},
         **launch.device_environment,
+        **own,
+        **_binding(launch.device_environment),
         RUN_DIRECTORY_VARIABLE: str(directory),
     }
     specification = {

@@ -102,17 +102,23 @@ class Locks:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = (self._directory / f"{digest}.lock").open("a+", encoding="utf-8")
         except OSError as error:
-            raise SettingsError(
-                f"The directory of locks {self._directory} cannot be used ({error.strerror}); set "
-                "XONAR_LOCK_DIRECTORY to one that this user may write to."
-            ) from error
+            raise self._unusable(error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with file:
                 file.seek(0)
                 return None, file.read().strip()
-        file.truncate(0)
-        file.write(f"{owner}\n")
-        file.flush()
+        try:
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"{owner}\n".encode())
+        except OSError as error:
+            file.close()
+            raise self._unusable(error) from error
         return file, owner
+
+    def _unusable(self, error: OSError) -> SettingsError:
+        return SettingsError(
+            f"The directory of locks {self._directory} cannot be used ({error.strerror}); set "
+            "XONAR_LOCK_DIRECTORY to one that this user may write to."
+        )

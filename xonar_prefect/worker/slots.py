@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from subprocess import Popen
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Device, Release, Resident, Training
@@ -18,9 +16,8 @@ from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, RunDirectory, Status
 from xonar_prefect.store import Store
 from xonar_prefect.worker.co_runs import CoRunMeter
+from xonar_prefect.worker.ledger_writing import LedgerWriter
 from xonar_prefect.worker.processes import lives
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -91,11 +88,10 @@ class Slots:
     """
 
     def __init__(self, store: Store, worker: str, clock: Callable[[], float]) -> None:
-        self._store = store
         self._worker = worker
         self._clock = clock
         self._slots: dict[str, Slot] = {}
-        self._writing = anyio.Lock()
+        self._ledger = LedgerWriter(store)
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(list(self._slots.values()))
@@ -134,7 +130,7 @@ class Slots:
             run_directory=str(runs / f"{training.run_id}-{int(now * 1000)}"),
             reserved_at_s=now,
         )
-        await anyio.to_thread.run_sync(self._store.record, entry)
+        await self._ledger.write(entry)
         slot = Slot(entry=entry, training=training)
         self._slots[training.run_id] = slot
         return slot
@@ -146,13 +142,13 @@ class Slots:
         return slot
 
     async def advance(self, slot: Slot, **changes: Any) -> None:
-        """Move a slot on and write it down; a store that fails does not stop the training."""
+        """Move a slot on and write it down, as soon as the store takes it."""
         slot.entry = replace(slot.entry, co_runs=slot.meter.co_runs, **changes)
-        try:
-            async with self._writing:  # so that what was written last is what is true
-                await anyio.to_thread.run_sync(self._store.record, slot.entry)
-        except Exception:  # the training matters more than its record
-            _logger.exception("Could not write run %s to the ledger.", slot.entry.run_id)
+        await self._ledger.note(slot.entry)
+
+    async def settle(self) -> None:
+        """Write down what the store did not take before."""
+        await self._ledger.settle()
 
     async def free(self, slot: Slot) -> None:
         """End a slot: its devices may be given to somebody else."""

@@ -97,6 +97,7 @@ class Turns:
             return []
         if due:
             parts.locks.take_back()
+            await parts.slots.settle()
             await parts.claims.settle()
             await parts.recovery.put_back_orphans()
             self._queue_read_at_s = self._clock()

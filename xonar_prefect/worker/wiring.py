@@ -17,10 +17,13 @@ from xonar_prefect.errors import SettingsError
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.disk import HomeDisk
 from xonar_prefect.worker.dispatch import Dispatch, utc_now
 from xonar_prefect.worker.exits import ExitWatch
 from xonar_prefect.worker.explaining import Explanations
 from xonar_prefect.worker.held_runs import HeldRuns
+from xonar_prefect.worker.host import HostWatch
+from xonar_prefect.worker.housekeeping import Housekeeping, housekeeping
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.locks import Locks
 from xonar_prefect.worker.recovery import Recovery
@@ -59,6 +62,8 @@ class Parts:
     supervision: Supervision
     recovery: Recovery
     exits: ExitWatch
+    disk: HomeDisk
+    housekeeping: Housekeeping
     close: Callable[[], None]
 
 
@@ -101,6 +106,11 @@ def build(
         _make_home(settings)
         store = stack.enter_context(Store.open(settings.effective_store_url))
         slots = Slots(store, identity.name, utc_now)
+        disk = HomeDisk(
+            settings.home,
+            least_free_mib=settings.least_free_disk_mib,
+            least_free_inodes=settings.least_free_inodes,
+        )
         # Two hosts may have workers of one name: neither must take the other's claims for its own.
         claims = Claims(client, f"{identity.name} on {socket.gethostname()}")
         held_runs = HeldRuns(client, store, identity.pool, identity.queues)
@@ -113,6 +123,12 @@ def build(
             store=store,
             slots=slots,
             held_runs=held_runs,
+            host=HostWatch(
+                disk,
+                on_devices=len(devices) * settings.max_trainings_per_gpu,
+                without_device=settings.max_runs_without_device,
+                headroom_mib=settings.host_headroom_mib,
+            ),
             explanations=Explanations(
                 client,
                 claims,
@@ -123,6 +139,7 @@ def build(
             submit=submit,
             limits=replace(settings.limits(), observe_only=identity.observe_only),
             training_limit=identity.training_limit,
+            max_starting=settings.max_starting,
             runs_without_device=settings.max_runs_without_device,
             runs_directory=settings.home / "runs",
             clock=utc_now,
@@ -155,6 +172,8 @@ def build(
             supervision=supervision,
             recovery=recovery,
             exits=exits,
+            disk=disk,
+            housekeeping=housekeeping(client, store, settings, pool=identity.pool, clock=utc_now),
             close=stack.pop_all().close,
         )
 

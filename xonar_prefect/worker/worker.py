@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import anyio
 import anyio.abc
@@ -23,7 +24,7 @@ from prefect.workers.base import BaseWorker
 
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.policies import policy_named
-from xonar_prefect.errors import WorkPoolError, XonarError
+from xonar_prefect.errors import StoreError, WorkPoolError, XonarError
 from xonar_prefect.settings import XonarSettings, load_settings
 from xonar_prefect.worker.configuration import (
     XonarJobConfiguration,
@@ -31,6 +32,7 @@ from xonar_prefect.worker.configuration import (
     XonarWorkerResult,
 )
 from xonar_prefect.worker.dispatch import utc_now
+from xonar_prefect.worker.housekeeping import Housekeeping
 from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Identity, Parts, build
 
@@ -88,6 +90,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._built: Parts | None = None
         self._turns: Turns | None = None
         self._serving: anyio.CancelScope | None = None
+        self._postponed: set[UUID] = set()
 
     async def setup(self) -> None:
         """Take the locks, open the store and the devices, and begin to serve.
@@ -135,7 +138,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             is_synced=self._is_synced,
         )
         self._serving = anyio.CancelScope()
-        self._runs_task_group.start_soon(self._serve, self._turns)
+        self._runs_task_group.start_soon(self._serve, self._turns, self._built.housekeeping)
 
     async def teardown(self, *exc_info: Any) -> None:
         """Stop serving; trainings live on and are adopted by the next worker of this name."""
@@ -144,6 +147,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             self._turns.release_nothing_more()
             for slot in self._parts.slots:
                 await slot.freed.wait()
+            await self._parts.slots.settle()
         if self._serving is not None:
             self._serving.cancel()
         try:
@@ -171,7 +175,12 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         task_status: anyio.abc.TaskStatus[Any] | None = None,
     ) -> XonarWorkerResult:
         """Launch a released training and wait until its slot is free again."""
-        slot, process = await self._parts.dispatch.launch(flow_run, configuration)
+        try:
+            slot, process = await self._parts.dispatch.launch(flow_run, configuration)
+        except (OSError, StoreError) as error:
+            if self._parts.disk.has_failed(error) or isinstance(error, StoreError):
+                self._postponed.add(flow_run.id)
+            raise
         self._parts.exits.watch(process.pid)
         identifier = f"{socket.gethostname()}:{process.pid}"
         if task_status is not None:
@@ -226,9 +235,11 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         if self._turns is not None:
             self._turns.wake_up()
 
-    async def _serve(self, turns: Turns) -> None:
+    async def _serve(self, turns: Turns, housekeeping: Housekeeping) -> None:
         with self._serving or anyio.CancelScope():
-            await turns.serve()
+            async with anyio.create_task_group() as group:
+                group.start_soon(housekeeping.serve)
+                await turns.serve()
 
     async def _submit_released(self, flow_runs: Sequence[FlowRun]) -> None:
         """Hand released runs to the base class, which claims, configures and runs them."""
@@ -272,6 +283,16 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         except httpx.HTTPError as error:
             _logger.warning("Run %s could not be claimed: %s", flow_run.id, error)
             return False
+
+    async def _propose_crashed_state(
+        self, flow_run: FlowRun, message: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Leave a run that met a full disk, or a store that was away, to be put back."""
+        if flow_run.id in self._postponed:
+            self._postponed.discard(flow_run.id)
+            _logger.warning("Run %r is tried again later: %s", flow_run.name, message)
+            return
+        await super()._propose_crashed_state(flow_run, message, *args, **kwargs)
 
     async def _propose_submitting_state(self, flow_run: FlowRun) -> None:
         """Leave the claim as it is: by it this worker knows its own after a restart."""
