@@ -297,31 +297,3 @@ async def test_a_run_directory_holds_what_the_worker_told_and_nothing_secret(
     )
     files = [path for path in directory.path.rglob("*") if path.is_file()]
     assert all("blue" not in path.read_text() for path in files)
-
-
-async def test_two_workers_of_one_pool_start_nothing_twice_and_no_cancelled_run_at_all(
-    pool: Pool, working: Working, settings: XonarSettings
-) -> None:
-    other_home = settings.home.with_name("other")
-    other = settings.model_copy(
-        update={"home": other_home, "lock_directory": other_home, "mark_after_seconds": 0.0}
-    )
-    await pool.update(is_paused=True)
-    runs = [await pool.succeed(gpus=0) for _ in range(12)]
-    cancelled = set()
-    async with working(), working(settings=other, name="two"):
-        await code_is(pool, runs[-1], ReasonCode.POOL_PAUSED)
-        await pool.update(is_paused=False)
-        for run in runs[::3]:
-            result = await pool.client.set_flow_run_state(run.id, Cancelling())
-            if result.state is not None and result.state.is_cancelled():
-                cancelled.add(run.id)
-        for run in runs:
-            await eventually(lambda run=run: _is_final(pool, run))  # type: ignore[misc]
-    assert max(len(pool.starts(run)) for run in runs) == 1
-    assert {run.id for run in runs if await pool.state(run) == "Cancelled"} >= cancelled
-
-
-async def _is_final(pool: Pool, run: FlowRun) -> bool:
-    state = (await pool.read(run)).state
-    return state is not None and state.is_final()
