@@ -3,11 +3,13 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from xonar_prefect.artifacts import (
+    confidence,
     decision_markdown,
     escape,
     meaning,
@@ -96,7 +98,7 @@ def test_without_a_trace_the_rest_of_the_bar_is_idle() -> None:
         PROFILE, communication_fraction=None, input_fraction=None, other_fraction=None
     )
     (picture,) = pictures(card(profile))
-    assert "other idle 38 %" in picture
+    assert ">idle 38 %" in picture
     assert "| Communication | - |" in card(profile)
 
 
@@ -235,3 +237,21 @@ def test_durations(value: float | None, text: str) -> None:
 def test_fractions_and_memory() -> None:
     assert (percent(0.125), percent(None)) == ("12 %", "-")
     assert (mebibytes(12345), mebibytes(None)) == ("12\u202f345 MiB", "-")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "high, \u00b13 % (95 %) over 14 steps"),
+        ({"active_fraction_interval": (0.54, 0.70)}, "medium, \u00b18 %"),
+        ({"active_fraction_interval": (0.42, 0.82)}, "low, \u00b120 %"),
+        ({"steps": 9}, "medium"),
+        ({"steps": 1, "active_fraction_interval": None}, "low, with 1 step measured"),
+        ({"steps": 0}, "low. No step was seen"),
+        ({"active_fraction": None}, "none"),
+    ],
+)
+def test_the_card_says_how_far_it_can_be_trusted(changes: dict[str, Any], words: str) -> None:
+    profile = replace(PROFILE, **changes)
+    assert confidence(profile).startswith(f"Confidence: {words}")
+    assert confidence(profile) in card(profile)

@@ -17,12 +17,15 @@ from xonar_prefect.core.models import Alternative, Decision, Hold, Profile, Rele
 UNKNOWN = "-"
 _WIDTH, _BAR_HEIGHT = 640, 34
 _INK, _PALE, _GROUND = "#1f2933", "#52606d", "#ffffff"
-_COLOURS = {
+COLOURS = {
     "active": "#2f6fde",
     "communication": "#e0a526",
     "input": "#3aa17e",
     "other idle": "#cbd2d9",
+    "idle": "#cbd2d9",
 }
+# As precise as a window asks for, which is what policies rely on.
+_TRUSTED_HALF_WIDTH, _TRUSTED_STEPS = 0.05, 10
 _MARKDOWN_SPECIAL = re.compile(r"(^[-+#]|[\\`*_{}\[\]<>|~])")
 
 
@@ -68,7 +71,7 @@ def profile_card(training: str, profile: Profile, *, measured_step_seconds: floa
         ("Active time from", escape(profile.source or UNKNOWN), escape(profile.framework or "")),
         ("Profile key", f"`{profile.key}`", ""),
     ]
-    notes = [meaning(profile)]
+    notes = [confidence(profile), meaning(profile)]
     if profile.joint:
         notes.append(
             f"Measured beside a partner, where a step took {seconds(measured_step_seconds)}: how "
@@ -108,6 +111,31 @@ def meaning(profile: Profile) -> str:
     if partner >= 1.0:
         return f"{percent(active)} active: pairs well with any training that fits in memory."
     return f"{percent(active)} active: pairs well with trainings below {percent(partner)}."
+
+
+def confidence(profile: Profile) -> str:
+    """Say in one sentence how far the active fraction of a profile can be trusted."""
+    active, interval = profile.active_fraction, profile.active_fraction_interval
+    if active is None:
+        return "Confidence: none, the active fraction was not measured."
+    if profile.steps == 0:
+        return (
+            "Confidence: low. No step was seen, so this is an estimate from the processor time of "
+            "all processes, from start to end."
+        )
+    if interval is None:
+        return f"Confidence: low, with {_steps(profile.steps)} measured."
+    half = (interval[1] - interval[0]) / 2
+    spread = f"\u00b1{half * 100:.0f} % (95 %) over {_steps(profile.steps)}"
+    if half <= _TRUSTED_HALF_WIDTH and profile.steps >= _TRUSTED_STEPS:
+        return f"Confidence: high, {spread}."
+    if half <= 2 * _TRUSTED_HALF_WIDTH:
+        return f"Confidence: medium, {spread}; a longer run would tell more."
+    return f"Confidence: low, {spread}; its steps differ much, or there were few."
+
+
+def _steps(number: int) -> str:
+    return "1 step" if number == 1 else f"{number} steps"
 
 
 def decision_markdown(decision: Decision) -> str:
@@ -209,15 +237,24 @@ def _image(svg: str, alternative_text: str) -> str:
     return f"![{escape(alternative_text)}](data:image/svg+xml;base64,{data})"
 
 
-def _profile_svg(training: str, profile: Profile) -> str:
-    shares = [
-        ("active", profile.active_fraction),
-        ("communication", profile.communication_fraction),
-        ("input", profile.input_fraction),
-        ("other idle", profile.other_fraction),
+def shares(profile: Profile) -> list[tuple[str, float]]:
+    """Return what a step consists of, as far as that is known, by the names of the card."""
+    active = profile.active_fraction
+    if active is None:
+        return []
+    communication, waiting = profile.communication_fraction, profile.input_fraction
+    other = profile.other_fraction
+    if communication is None or waiting is None or other is None:
+        return [("active", active), ("idle", 1.0 - active)]
+    return [
+        ("active", active),
+        ("communication", communication),
+        ("input", waiting),
+        ("other idle", other),
     ]
-    if profile.active_fraction is not None and profile.communication_fraction is None:
-        shares = [shares[0], ("other idle", 1.0 - profile.active_fraction)]
+
+
+def _profile_svg(training: str, profile: Profile) -> str:
     left, top = 20.0, 52.0
     inner = _WIDTH - 2 * left
     parts = [
@@ -225,18 +262,16 @@ def _profile_svg(training: str, profile: Profile) -> str:
         f'<rect x="{left}" y="{top}" width="{inner}" height="{_BAR_HEIGHT}" fill="#eef1f4"/>',
     ]
     position, legend = left, left
-    for name, share in shares:
-        if share is None:
-            continue
+    for name, share in shares(profile):
         width = inner * share
         parts.append(
             f'<rect x="{position:.1f}" y="{top}" width="{width:.1f}" height="{_BAR_HEIGHT}" '
-            f'fill="{_COLOURS[name]}"/>'
+            f'fill="{COLOURS[name]}"/>'
         )
         position += width
         label = f"{name} {percent(share)}"
         parts.append(
-            f'<rect x="{legend:.0f}" y="102" width="12" height="12" fill="{_COLOURS[name]}"/>'
+            f'<rect x="{legend:.0f}" y="102" width="12" height="12" fill="{COLOURS[name]}"/>'
             + _text(legend + 18, 113, label)
         )
         legend += 44 + 7.2 * len(label)

@@ -30,6 +30,7 @@ XonarError
 ├── SimulationError         a simulation cannot be run
 │   ├── NoHistoryError          a pool has nothing to replay
 │   └── SimulationStalledError  nothing runs and nothing is released
+├── CommandError            a command to be profiled cannot be run
 ├── DemoError               the demonstration cannot go on
 └── FlowOverTaskError       `@flow` was put over `@xonar_task` (also a TypeError)
 
@@ -310,6 +311,28 @@ class FlowOverTaskError(XonarError, TypeError):
             f"@flow over @xonar_task cannot work for {name!r}: swap the two, so that @xonar_task "
             "stands above @flow, or call the task from a flow."
         )
+
+
+class CommandError(XonarError):
+    """A command to be profiled cannot be run, or its profile cannot be kept."""
+
+    @classmethod
+    def missing(cls) -> CommandError:
+        """Say that there is no command."""
+        return cls(
+            "There is no command to profile; give it after `--`, as in "
+            "`xonar profile -- python train.py`."
+        )
+
+    @classmethod
+    def not_started(cls, command: str, cause: object) -> CommandError:
+        """Say that it cannot be started."""
+        return cls(f"{command!r} cannot be run ({cause}); write it as in a shell, after `--`.")
+
+    @classmethod
+    def unwritable(cls, target: object, cause: object) -> CommandError:
+        """Say that the profile could not be written there."""
+        return cls(f"Cannot write {target} ({cause}); choose another file with `--json FILE`.")
 
 
 class DemoError(XonarError):

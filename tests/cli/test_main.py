@@ -16,6 +16,7 @@ COMMANDS_WITH_DATA = [
     ("doctor",),
     ("gpus",),
     ("pool", "create"),
+    ("profile",),
     ("profiles", "list"),
     ("profiles", "show"),
     ("queue",),

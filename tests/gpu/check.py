@@ -1,10 +1,12 @@
 """Check this package on real devices and print what was found; `check.sh` starts it.
 
 1. Every promise of `tests/contracts/accelerators.py`, on the real driver.
-2. One training-like load alone: step time, active fraction, memory; and what this package's own
-   profiler says of it.
-3. Pairs of them on one device: the slowdown of each beside what is predicted.
-4. The memory comes back when they end.
+2. One training-like load alone, with several known active fractions: what this package's own
+   profiler says of each.
+3. Known allocations: what the driver, the allocator and this package say of them.
+4. Pairs on one device: the slowdown of each beside what is predicted.
+5. A load that exceeds its cap: it runs out of memory, and its neighbour does not notice.
+6. The memory comes back when they end.
 """
 
 from __future__ import annotations
@@ -23,13 +25,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.contracts.accelerators import PROMISES
+from tests.gpu.memory import (
+    ON_A_GPU,
+    ON_THE_PROCESSOR,
+    compare_accounts,
+    exceed_a_cap,
+    problems,
+)
 from tests.gpu.report import render
 from xonar_prefect.core.interference import prior_slowdown
 from xonar_prefect.devices.base import Accelerators, DeviceReading
 from xonar_prefect.devices.discovery import discover
 from xonar_prefect.errors import NoDeviceError, XonarError
 
-PAIRS = ((0.5, 0.5), (0.3, 0.7), (0.9, 0.9))
+FRACTIONS = (0.2, 0.5, 0.8)
+PAIRS = ((0.3, 0.3), (0.5, 0.5), (0.3, 0.7), (0.7, 0.7), (0.9, 0.9))
 LONGEST_SECONDS = 300  # for one load, from start to end: a hanging driver must not hang the check
 MEMORY_BACK_SECONDS = 30
 
@@ -42,9 +52,16 @@ class RunningLoad:
     """A load in a process of its own, confined to one device."""
 
     def __init__(
-        self, accelerators: Accelerators, device_id: str, framework: str, seed: int
+        self,
+        accelerators: Accelerators,
+        device_id: str,
+        framework: str,
+        seed: int,
+        limit_mib: int | None = None,
     ) -> None:
         command = [sys.executable, "-m", "tests.gpu.load", framework, "--seed", str(seed)]
+        if limit_mib is not None:
+            command += ["--limit-mib", str(limit_mib)]
         cores = accelerators.processors([device_id])
         if cores is not None:
             command += ["--cores", ",".join(str(core) for core in cores)]
@@ -54,7 +71,7 @@ class RunningLoad:
             env={
                 **os.environ,
                 "TF_CPP_MIN_LOG_LEVEL": "2",
-                **accelerators.environment([device_id], None),
+                **accelerators.environment([device_id], limit_mib),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -69,9 +86,9 @@ class RunningLoad:
         """Process id of the load."""
         return self._process.pid
 
-    def order(self, do: str, active_fraction: float, seconds: float) -> None:
+    def order(self, do: str, **arguments: object) -> None:
         """Have it do something; `answer` waits for the result."""
-        order = {"do": do, "active_fraction": active_fraction, "seconds": seconds}
+        order = {"do": do, **arguments}
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # `answer` says so
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -115,7 +132,7 @@ def choose_framework(asked: str, kind: str) -> str | None:
     """Return the framework to compute with; None if there is none for this kind of device."""
     if asked != "auto":
         return asked
-    installed = [name for name in ("torch", "tensorflow") if importlib.util.find_spec(name)]
+    installed = [name for name in ("torch", "tensorflow", "jax") if importlib.util.find_spec(name)]
     return "processor" if kind == "cpu" else next(iter(installed), None)
 
 
@@ -145,11 +162,20 @@ def measure(
         reading = reading_of(accelerators, device_id, [load.pid for load in loads])
         result["used_mib"] = reading.used_mib
         result["used_by_load_mib"] = [reading.used_by_pid.get(load.pid) for load in loads]
-        loads[0].order("profile", 0.5, max(4 * seconds, 10))
-        result["profile"] = loads[0].answer()
+        result["profiles"] = [measure_profile(loads[0], each, seconds) for each in FRACTIONS]
         result["pairs"] = [
             measure_pair(loads[0], loads[1], fractions, seconds) for fractions in PAIRS
         ]
+
+        def read(pids: Sequence[int]) -> tuple[int, dict[int, int]]:
+            reading = reading_of(accelerators, device_id, pids)
+            return reading.used_mib, dict(reading.used_by_pid)
+
+        amounts = ON_THE_PROCESSOR if framework == "processor" else ON_A_GPU
+        result["memory"] = compare_accounts(loads[1], read, amounts)
+        loads.append(RunningLoad(accelerators, device_id, framework, 3, amounts.limit))
+        loads[-1].answer()
+        result["cap"] = exceed_a_cap(loads[-1], loads[0], amounts, seconds)
     finally:
         for load in loads:
             load.end()
@@ -159,6 +185,16 @@ def measure(
     return result
 
 
+def measure_profile(load: RunningLoad, fraction: float, seconds: float) -> dict[str, Any]:
+    """Profile a load; the truth is its own clock's, over steps just before."""
+    load.order("steps", active_fraction=fraction, seconds=seconds)
+    alone = load.answer()
+    load.order("profile", active_fraction=fraction, seconds=max(4 * seconds, 10))
+    profile = load.answer()
+    true = min(1.0, alone["active_seconds"] / alone["seconds"])
+    return {"asked_active_fraction": fraction, "true_active_fraction": true, **profile}
+
+
 def measure_pair(
     first: RunningLoad, second: RunningLoad, fractions: tuple[float, float], seconds: float
 ) -> dict[str, Any]:
@@ -166,10 +202,10 @@ def measure_pair(
     loads = (first, second)
     alone = []
     for load, fraction in zip(loads, fractions, strict=True):
-        load.order("steps", fraction, seconds)
+        load.order("steps", active_fraction=fraction, seconds=seconds)
         alone.append(load.answer())
     for load, fraction in zip(loads, fractions, strict=True):
-        load.order("steps", fraction, seconds)
+        load.order("steps", active_fraction=fraction, seconds=seconds)
     together = [load.answer() for load in loads]
     active = [min(1.0, solo["active_seconds"] / solo["seconds"]) for solo in alone]
     step_seconds = [solo["seconds"] / solo["steps"] for solo in alone]
@@ -209,7 +245,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--devices", choices=("nvidia", "cpu"), default="nvidia")
     parser.add_argument("--device", type=int, help="index of the device; default: the first usable")
     parser.add_argument(
-        "--framework", choices=("auto", "torch", "tensorflow", "processor"), default="auto"
+        "--framework", choices=("auto", "torch", "tensorflow", "jax", "processor"), default="auto"
     )
     parser.add_argument("--seconds", type=float, default=6.0, help="length of one measurement")
     parser.add_argument("--json", type=Path, default=Path("gpu-check.json"), metavar="FILE")
@@ -238,11 +274,13 @@ def check(arguments: argparse.Namespace) -> int:
         result["problem"] = "no such device can be used"
         status = 1
     elif framework is None:
-        result["problem"] = "neither PyTorch nor TensorFlow is installed"
+        result["problem"] = "neither PyTorch nor TensorFlow nor JAX is installed"
     else:
         result["device"], result["framework"] = usable[0], framework
         try:
             result["measured"] = measure(accelerators, usable[0], framework, arguments.seconds)
+            result["wrong"] = problems(result["measured"]["cap"])
+            status = 1 if result["wrong"] else status
         except LoadError as error:
             result["problem"] = f"the load did not run ({error})"
             status = 1

@@ -6,6 +6,10 @@ It obeys lines of JSON on standard input and answers each with one on standard o
         -> {"steps": ..., "seconds": ..., "active_seconds": ...}
     {"do": "profile", "active_fraction": 0.5, "seconds": 20}
         -> {"active_fraction": ..., "step_seconds": ..., "steps": ..., "source": ...}
+    {"do": "hold", "mib": 512}
+        -> {"account_mib": ..., "peak_mib": ..., "source": ...}
+    {"do": "exceed", "mib": 4096}
+        -> {"held_mib": ..., "out_of_memory": ..., "error": ...}
 
 The first line it writes says what it runs on and what a step's computing takes alone.
 """
@@ -13,7 +17,6 @@ The first line it writes says what it runs on and what a step's computing takes 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -21,94 +24,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, TextIO
+
+from tests.gpu.frameworks import FRAMEWORKS, Processor
+from xonar_prefect.profiling.frameworks import limited_memory
 
 COMPUTE_SECONDS = 0.02
+CHUNK_MIB = 64
 JITTER = 0.5  # of the waiting: equal, constant periods would lock in phase
-
-
-class Processor:
-    """Computes on the processor core, with nothing but the standard library."""
-
-    on_gpu = False
-    gpus_visible = None
-
-    def __init__(self) -> None:
-        self.description = "processor"
-        self._block = bytes(1 << 16)
-
-    def compute(self, amount: int) -> float:
-        """Compute and return how many seconds of it were active."""
-        started = time.process_time()
-        for _ in range(amount):
-            hashlib.sha256(self._block).digest()
-        return time.process_time() - started
-
-
-class Torch:
-    """Computes with PyTorch; the GPU's own clock tells how long it was active."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self.gpus_visible = torch.cuda.device_count()
-        self.on_gpu = self.gpus_visible > 0
-        self.description = f"torch {torch.__version__}"
-        self._torch = torch
-        device = "cuda" if self.on_gpu else "cpu"
-        size = 2048 if self.on_gpu else 256
-        self._matrix = torch.rand((size, size), device=device)
-
-    def compute(self, amount: int) -> float:
-        """Compute and return how many seconds of it were active."""
-        cuda = self._torch.cuda
-        started_at_s = time.perf_counter()
-        if self.on_gpu:
-            begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-        for _ in range(amount):
-            self._torch.mm(self._matrix, self._matrix)
-        if not self.on_gpu:
-            return time.perf_counter() - started_at_s
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1000
-
-
-class TensorFlow:
-    """Computes with TensorFlow; active is the time until the result is there."""
-
-    def __init__(self) -> None:
-        import tensorflow
-
-        self.gpus_visible = len(tensorflow.config.list_physical_devices("GPU"))
-        self.on_gpu = self.gpus_visible > 0
-        self.description = f"tensorflow {tensorflow.__version__}"
-        size = 2048 if self.on_gpu else 256
-        matrix = tensorflow.random.uniform((size, size))
-
-        @tensorflow.function  # type: ignore[untyped-decorator]
-        def multiply(amount: Any) -> Any:
-            result = matrix
-            for _ in tensorflow.range(amount):
-                result = tensorflow.nn.relu(tensorflow.matmul(matrix, result) / size)
-            return tensorflow.reduce_sum(result)
-
-        self._multiply = multiply
-        self._amount = tensorflow.constant
-
-    def compute(self, amount: int) -> float:
-        """Compute and return how many seconds of it were active."""
-        started_at_s = time.perf_counter()
-        self._multiply(self._amount(amount)).numpy()
-        return time.perf_counter() - started_at_s
-
-
-FRAMEWORKS: dict[str, Callable[[], Any]] = {
-    "torch": Torch,
-    "tensorflow": TensorFlow,
-    "processor": Processor,
-}
 
 
 class Load:
@@ -142,6 +66,32 @@ class Load:
         wait_seconds = self.compute_seconds * (1 - active_fraction) / active_fraction
         time.sleep(wait_seconds * self._random.uniform(1 - JITTER, 1 + JITTER))
         return active_seconds
+
+    def hold(self, mib: int) -> dict[str, object]:
+        """Take memory, keep it, and say what the framework and this package make of it."""
+        from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+        from xonar_prefect.profiling.window import Window
+
+        self.framework.hold(mib)
+        training = MeasuredTraining(ProcessProbe(None), Window(), on_gpu=self.framework.on_gpu)
+        peak_mib, source = training.peak_memory()
+        account_mib = self.framework.account_mib()
+        return {"account_mib": account_mib, "peak_mib": peak_mib, "source": source}
+
+    def exceed(self, mib: int) -> dict[str, object]:
+        """Take memory until there is an error, or so much was taken."""
+        held = 0
+        while held < mib:
+            try:
+                self.framework.hold(CHUNK_MIB)
+            except (MemoryError, RuntimeError) as error:
+                return {"held_mib": held, "out_of_memory": True, "error": type(error).__name__}
+            except Exception as error:
+                if "ResourceExhausted" not in type(error).__name__:
+                    raise
+                return {"held_mib": held, "out_of_memory": True, "error": type(error).__name__}
+            held += CHUNK_MIB
+        return {"held_mib": held, "out_of_memory": False, "error": None}
 
     def steps(self, active_fraction: float, seconds: float) -> dict[str, object]:
         """Take steps for so long and say how many there were."""
@@ -192,13 +142,30 @@ def main() -> None:
     parser.add_argument("framework", choices=sorted(FRAMEWORKS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cores", help="processor cores to stay on, comma-separated")
+    parser.add_argument("--limit-mib", type=int, help="cap of its allocator")
     arguments = parser.parse_args()
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     # What libraries print must not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    load = Load(FRAMEWORKS[arguments.framework](), arguments.seed)
+    with ExitStack() as stack:
+        if arguments.limit_mib is not None:
+            stack.enter_context(limited_memory(arguments.limit_mib))
+        load = Load(FRAMEWORKS[arguments.framework](), arguments.seed)
+    if arguments.limit_mib is not None and isinstance(load.framework, Processor):
+        load.framework.limit(arguments.limit_mib)
+    obey(load, answers)
+
+
+def obey(load: Load, answers: TextIO) -> None:
+    """Do as the lines of standard input say, until there are none."""
+    orders: dict[str, Callable[..., dict[str, object]]] = {
+        "steps": load.steps,
+        "profile": load.profile,
+        "hold": load.hold,
+        "exceed": load.exceed,
+    }
 
     def answer(value: dict[str, object]) -> None:
         answers.write(json.dumps(value) + "\n")
@@ -213,8 +180,7 @@ def main() -> None:
     )
     for line in sys.stdin:
         order = json.loads(line)
-        do = {"steps": load.steps, "profile": load.profile}[order["do"]]
-        answer(do(order["active_fraction"], order["seconds"]))
+        answer(orders[order.pop("do")](**order))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"\nNothing was measured: {problem}."
     if (measured := result.get("measured")) is not None:
         yield from _measured_lines(measured)
+        yield from _memory_lines(measured)
+    for problem in result.get("wrong", ()):
+        yield f"\nWRONG: {problem}."
 
 
 def _measured_lines(measured: Mapping[str, Any]) -> Iterator[str]:
@@ -38,8 +41,10 @@ def _measured_lines(measured: Mapping[str, Any]) -> Iterator[str]:
     used = ", ".join(_text(mib, "{} MiB") for mib in measured["used_by_load_mib"])
     yield f"  memory attributed to the two: {used} (of {measured['used_mib']} MiB in use)"
     yield f"  memory back after their end: {_text(measured.get('memory_back_s'), '{:.1f} s')}"
-    yield "\nProfile by this package, of a load that computes for half of its step"
-    yield f"  {_profile_line(measured['profile'])}"
+    yield "\nProfiles by this package"
+    yield "  active, true   measured   error   step        steps   by"
+    for profile in measured["profiles"]:
+        yield f"  {_profile_line(profile)}"
     yield f"\nPairs (sharing cost e = {FIRST_SHARING_COST})"
     yield "  active A/B    1 + uv   1 + (1+e)uv   measured A/B   pair gain"
     for pair in measured["pairs"]:
@@ -54,12 +59,35 @@ def _measured_lines(measured: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _profile_line(profile: Mapping[str, Any]) -> str:
+    true = profile["true_active_fraction"]
     if "problem" in profile:
-        return str(profile["problem"])
-    fraction = _text(profile["active_fraction"], "{:.2f}")
+        return f"{true:>12.2f}   {profile['problem']}"
+    measured = profile["active_fraction"]
+    error = None if measured is None else measured - true
     return (
-        f"active fraction {fraction} (by {profile['source'] or 'nothing'}), "
-        f"step {1000 * profile['step_seconds']:.1f} ms, {profile['steps']} steps"
+        f"{true:>12.2f}   {_text(measured, '{:.2f}'):>8}   {_text(error, '{:+.2f}'):>5}"
+        f"   {1000 * profile['step_seconds']:>6.1f} ms   {profile['steps']:>5}"
+        f"   {profile['source'] or 'nothing'}"
+    )
+
+
+def _memory_lines(measured: Mapping[str, Any]) -> Iterator[str]:
+    yield "\nMemory (MiB)"
+    yield " taken   driver's growth   device's growth   allocator's peak   profile   driver, total"
+    for row in measured["memory"]:
+        yield (
+            f" {row['taken_mib']:>5}   {_text(row['driver_growth_mib'], '{}'):>15}"
+            f"   {row['device_growth_mib']:>15}   {_text(row['allocator_mib'], '{:.0f}'):>16}"
+            f"   {_text(row['profile_mib'], '{}'):>7}   {_text(row['driver_mib'], '{}'):>14}"
+            f"   ({row['profile_source'] or 'unknown'})"
+        )
+    cap = measured["cap"]
+    ending = f"ran out of memory ({cap['error']})" if cap["out_of_memory"] else "was NOT stopped"
+    yield f"\nCap of {cap['limit_mib']} MiB"
+    yield f"  the load that exceeds it {ending} after {cap['held_mib']} MiB"
+    yield (
+        f"  its neighbour made {cap['neighbour_steps_meanwhile']} steps meanwhile, "
+        f"{cap['neighbour_steps_before']} in the same time before"
     )
 
 

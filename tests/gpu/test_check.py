@@ -14,6 +14,7 @@ from tests.contracts.accelerators import ids_are_unique_and_the_same_at_every_re
 from tests.fakes import nvml as fake_nvml
 from tests.fakes.nvml import EVERY_DEVICE, FakeGpu, FakeNvml
 from tests.gpu import check
+from tests.gpu.memory import ON_THE_PROCESSOR, problems
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.devices.cpu import CpuAccelerators
 
@@ -41,7 +42,12 @@ def assert_measured(result: Mapping[str, Any]) -> None:
         assert all(0 < fraction <= 1 for fraction in pair["active_fraction"])
         assert all(slowdown > 0 for slowdown in pair["measured_slowdown"])
         assert all(slowdown >= 1 for slowdown in pair["predicted_slowdown"])
-    assert measured["profile"]["steps"] >= 10
+    assert [each["asked_active_fraction"] for each in measured["profiles"]] == list(check.FRACTIONS)
+    assert all(profile["steps"] >= 10 for profile in measured["profiles"])
+    assert [row["taken_mib"] for row in measured["memory"]] == list(ON_THE_PROCESSOR.hold)
+    assert measured["cap"]["out_of_memory"]
+    assert measured["cap"]["held_mib"] <= ON_THE_PROCESSOR.limit
+    assert measured["cap"]["neighbour_steps_meanwhile"] > 0
 
 
 def test_without_a_gpu_it_says_so_and_ends_well(
@@ -69,10 +75,11 @@ def test_on_cores_everything_is_measured(
     status, result = run(tmp_path, "--devices", "cpu")
     assert status == 0
     assert_measured(result)
-    assert result["measured"]["profile"]["source"] == "cpu-time"
+    assert {each["source"] for each in result["measured"]["profiles"]} == {"cpu-time"}
     shown = capsys.readouterr().out
     assert "kept    readings are ordered by index" in shown
-    assert "by cpu-time" in shown
+    assert "cpu-time" in shown
+    assert "ran out of memory (MemoryError)" in shown
 
 
 def test_on_a_gpu_everything_is_measured_and_the_memory_comes_back(
@@ -94,7 +101,7 @@ def test_without_a_framework_only_the_devices_are_checked(
     nvml.show(FakeGpu(uuid="GPU-aaaa"))
     status, result = run(tmp_path)
     assert status == 0
-    assert result["problem"] == "neither PyTorch nor TensorFlow is installed"
+    assert result["problem"] == "neither PyTorch nor TensorFlow nor JAX is installed"
     assert set(result["promises"].values()) == {None}
 
 
@@ -134,3 +141,25 @@ def test_a_broken_promise_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
     problem = broken[ids_are_unique_and_the_same_at_every_read.__name__]
     assert problem is not None
     assert "cpu-0" in problem
+
+
+CAP = {
+    "limit_mib": 100,
+    "held_mib": 64,
+    "out_of_memory": True,
+    "neighbour_steps_meanwhile": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"out_of_memory": False}, "did not stop"),
+        ({"held_mib": 164}, "164 MiB were taken under a cap of 100"),
+        ({"neighbour_steps_meanwhile": 0}, "made no step"),
+    ],
+)
+def test_a_cap_that_does_not_hold_is_a_failure(changes: dict[str, Any], words: str) -> None:
+    assert problems(CAP) == []
+    (problem,) = problems({**CAP, **changes})
+    assert words in problem

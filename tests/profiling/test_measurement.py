@@ -3,9 +3,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
+from xonar_prefect.profiling.activity import StepTimes
+from xonar_prefect.profiling.estimate import Estimate
 from xonar_prefect.profiling.measurement import (
     Measurement,
     Split,
@@ -16,13 +19,14 @@ from xonar_prefect.profiling.measurement import (
 from xonar_prefect.profiling.recording import Annotate, Mark
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
-from xonar_prefect.profiling.xplane import StepTimes
 
 SHORT = Window(warm_up=0, minimum=2, maximum=8)
 
 
 class FakeTracer:
     """Keeps the promises of a tracer: returns one step's times for every step it was shown."""
+
+    source = "fake"
 
     def __init__(self, step: StepTimes, *, available: bool = True) -> None:
         self._step = step
@@ -131,7 +135,7 @@ def test_on_a_gpu_the_trace_tells_what_is_active() -> None:
     assert measured.estimate.active_fraction == pytest.approx(0.5)
     # A step takes two readings of the clock; it is timed without the trace.
     assert measured.estimate.step_seconds == pytest.approx(2.0)
-    assert measured.source == "tensorflow"
+    assert measured.source == "fake"
 
 
 def test_on_a_gpu_traces_grow_until_the_estimate_has_settled() -> None:
@@ -234,3 +238,32 @@ def test_idle_shares_fill_the_idle_time_in_the_proportions_of_the_trace() -> Non
 def test_idle_time_that_the_trace_does_not_see_is_other() -> None:
     split = Split(active=1.0, communication=0.0, input=0.0, other=0.0)
     assert idle_shares(0.8, split) == pytest.approx((0.0, 0.0, 0.2))
+
+
+def test_what_others_took_of_the_core_is_not_counted_as_idle() -> None:
+    estimate = Estimate(
+        steps=20,
+        step_seconds=0.2,
+        step_seconds_interval=None,
+        active_fraction=0.3,
+        active_fraction_interval=(0.25, 0.35),
+    )
+    measured = Measurement(estimate=estimate, displaced=0.5)
+    assert measured.active_fraction == pytest.approx(0.6)
+    assert measured.active_fraction_interval == pytest.approx((0.5, 0.7))
+    assert measured.estimate is estimate
+    # Never more than all of it, however coarse the kernel's account is.
+    assert replace(measured, displaced=0.9).active_fraction == 1.0
+
+
+def test_where_the_kernel_tells_nothing_the_measured_fraction_stands() -> None:
+    session = on_processor(0.25)
+    with training(session):
+        measured = measure_on_processor(session, FakeTracer(HALF_ACTIVE))
+    assert measured.displaced is None
+    assert measured.active_fraction == pytest.approx(0.25)
+
+
+def test_waits_that_fit_into_the_idle_time_count_as_they_were_seen() -> None:
+    split = Split(active=0.5, communication=0.1, input=0.1, other=0.3)
+    assert idle_shares(0.3, split) == pytest.approx((0.1, 0.1, 0.5))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -91,3 +93,33 @@ def test_peak_is_at_least_what_is_resident_now() -> None:
 
 def test_there_is_a_core_to_run_on() -> None:
     assert processor_cores() >= 1
+
+
+def test_the_account_of_the_kernel_only_grows() -> None:
+    tree = ProcessTree()
+    before = tree.account()
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+    after = tree.account()
+    assert after.own_seconds - before.own_seconds == pytest.approx(0.1, abs=0.05)
+    assert after.busy_seconds - before.busy_seconds >= 0.05  # it counts in hundredths
+    assert after.waited_seconds >= before.waited_seconds
+    assert after.at_s > before.at_s
+
+
+def test_a_thread_that_has_ended_keeps_what_it_waited() -> None:
+    tree = ProcessTree()
+    thread = threading.Thread(target=lambda: sum(range(10**6)))
+    thread.start()
+    before = tree.account().waited_seconds
+    thread.join()
+    assert tree.account().waited_seconds >= before
+
+
+def test_the_processes_of_a_tree_are_told(child: subprocess.Popen[str]) -> None:
+    tree = ProcessTree()
+    tree.refresh()
+    assert tree.pids[0] == os.getpid()
+    assert child.pid in tree.pids
+    assert ProcessTree(child.pid).pids == (child.pid,)

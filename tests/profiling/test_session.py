@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from xonar_prefect.profiling.change import ChangeWatch
+from xonar_prefect.profiling.contention import Account
 from xonar_prefect.profiling.recording import Mark
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
@@ -323,3 +325,170 @@ def test_a_mark_that_fails_ends_the_trace_and_not_the_training(clock: Clock) -> 
     session.finish()
     assert done.is_set()
     assert session.progress.steps_done == 1
+
+
+def turn(session: Session, clock: Clock, seconds: float = 1.0) -> None:
+    clock.work(seconds)
+    session.turn_step()
+
+
+def test_where_only_ends_are_told_a_step_lasts_from_one_to_the_next(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=0, minimum=3, maximum=3))
+    for seconds in (50.0, 1.0, 2.0, 3.0):
+        turn(session, clock, seconds)
+    assert session.estimate is not None
+    assert (session.estimate.steps, session.estimate.step_seconds) == (3, pytest.approx(2.0))
+    assert session.progress.steps_done == 4
+
+
+def test_a_step_that_was_interrupted_counts_but_is_not_timed(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=0, minimum=9, maximum=9))
+    turn(session, clock)
+    turn(session, clock)
+    session.drop_step()
+    clock.work(100.0)  # validation
+    turn(session, clock)
+    turn(session, clock)
+    assert session.progress[:2] == (4, pytest.approx(4.0))
+    assert session.estimate is not None
+    assert (session.estimate.steps, session.estimate.step_seconds) == (2, pytest.approx(1.0))
+
+
+def test_steps_not_timed_belong_to_the_warm_up(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=2, minimum=2, maximum=2))
+    for seconds in (50.0, 20.0, 1.0, 1.0):
+        turn(session, clock, seconds)
+    assert session.measured.is_set()
+    assert session.estimate is not None
+    assert session.estimate.step_seconds == pytest.approx(1.0)
+
+
+def test_marks_of_the_user_win_over_ends_that_are_told(clock: Clock) -> None:
+    session = session_of(clock)
+    turn(session, clock)
+    for _ in range(3):
+        take_step(session, clock, explicit=True)
+        session.turn_step()
+    session.finish()
+    assert session.progress.steps_done == 1 + 3
+
+
+def test_where_only_ends_are_told_each_step_is_traced(clock: Clock) -> None:
+    marks: list[Mark] = []
+
+    @contextlib.contextmanager
+    def annotate(mark: Mark) -> Iterator[None]:
+        yield
+        marks.append(mark)
+
+    session = session_of(clock)
+    turn(session, clock)
+    done = session.trace(2, annotate)
+    for _ in range(3):
+        assert not done.is_set()
+        turn(session, clock)
+    assert done.is_set()
+    assert marks.count(Mark.STEP) == 2
+
+
+def test_a_step_dropped_while_it_is_traced_is_told_to_the_trace(clock: Clock) -> None:
+    kept: list[Mark] = []
+
+    @contextlib.contextmanager
+    def annotate(mark: Mark) -> Iterator[None]:
+        yield
+        kept.append(mark)
+
+    session = session_of(clock)
+    session.trace(2, annotate)
+    turn(session, clock)
+    session.drop_step()
+    assert Mark.STEP not in kept
+    turn(session, clock)
+    turn(session, clock)
+    assert kept.count(Mark.STEP) == 1
+
+
+def test_waiting_within_a_traced_step_is_marked(clock: Clock) -> None:
+    marks: list[Mark] = []
+
+    @contextlib.contextmanager
+    def annotate(mark: Mark) -> Iterator[None]:
+        yield
+        marks.append(mark)
+
+    session = session_of(clock)
+    with session.waiting():
+        pass
+    assert marks == []
+    session.trace(2, annotate)
+    turn(session, clock)
+    with session.waiting():
+        pass
+    assert marks == [Mark.INPUT]
+
+
+def test_measuring_again_forgets_what_was_measured(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=0, minimum=2, maximum=2))
+    for _ in range(4):
+        take_step(session, clock, 1.0)
+    assert session.measured.is_set()
+    session.measure_again()
+    assert not session.measured.is_set()
+    for _ in range(5):
+        take_step(session, clock, 3.0)
+    assert session.measured.is_set()
+    assert session.estimate is not None
+    assert session.estimate.step_seconds == pytest.approx(3.0)
+    assert session.estimate.active_fraction == pytest.approx(1.0)
+
+
+def test_a_change_is_told_once_steps_differ_from_what_was_measured(clock: Clock) -> None:
+    session = session_of(clock, Window(warm_up=0, minimum=2, maximum=2))
+    for _ in range(3):
+        take_step(session, clock, 1.0)
+    changed = session.watch(ChangeWatch(1.0))
+    for _ in range(60):
+        take_step(session, clock, 1.0)
+    assert not changed.is_set()
+    for _ in range(60):
+        take_step(session, clock, 2.0)
+    assert changed.is_set()
+
+
+def test_the_end_of_a_training_ends_every_wait(clock: Clock) -> None:
+    session = session_of(clock)
+    changed = session.watch(ChangeWatch(1.0))
+    session.finish()
+    assert changed.is_set()
+    assert session.watch(ChangeWatch(1.0)).is_set()
+    session.measure_again()
+    assert session.measured.is_set()
+
+
+def test_what_the_kernel_counts_is_read_around_the_measured_steps(clock: Clock) -> None:
+    def account() -> Account:
+        return Account(clock.now, clock.active, 0.0, 0.0)
+
+    session = Session(
+        Window(warm_up=2, minimum=3, maximum=3),
+        clock.read_active,
+        account=account,
+        clock=clock.read,
+    )
+    for _ in range(7):
+        take_step(session, clock, 1.0)
+    assert session.accounts is not None
+    before, after = session.accounts
+    assert (before.at_s, after.at_s) == (102.0, 105.0)
+
+
+def test_what_the_kernel_does_not_tell_is_left_out(clock: Clock) -> None:
+    def account() -> Account:
+        raise PermissionError("/proc is hidden")
+
+    session = Session(SHORT, clock.read_active, account=account, clock=clock.read)
+    for _ in range(5):
+        take_step(session, clock)
+    assert session.accounts is None
+    assert session.estimate is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -241,3 +242,39 @@ def test_threads_end_with_the_training(left_by: Read) -> None:
 )
 def test_names_become_artifact_keys(name: str, key: str) -> None:
     assert slug(name) == key
+
+
+@xonar_task(window=SHORT)
+def train_in_two_phases(directory: str) -> None:
+    """Go on with longer steps once the profile is there, until there is another one."""
+    seconds = 0.001
+    for _ in steps(range(20_000)):
+        if published(RunDirectory(Path(directory))) == 1:
+            seconds = 0.01
+        if published(RunDirectory(Path(directory))) > 1:
+            break
+        until_s = time.perf_counter() + seconds
+        while time.perf_counter() < until_s:
+            pass
+
+
+@flow
+def study_in_two_phases(directory: str) -> UUID:
+    train_in_two_phases(directory)
+    return UUID(flow_run.get_id())
+
+
+def test_a_training_that_changes_is_published_again(
+    left_by: Read, placed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xonar_prefect.profiling.training._LEAST_BLOCK_SECONDS", 0.05)
+    directory = placed()
+    left = left_by(study_in_two_phases(str(directory.path)))
+    first, second = sorted(
+        (profile_from_dict(data["profile"]) for data in left.data),
+        key=lambda profile: profile.measured_at_s,
+    )
+    assert first.key == second.key
+    assert first.step_seconds is not None
+    assert second.step_seconds is not None
+    assert second.step_seconds > 3 * first.step_seconds

@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from xonar_prefect import __version__
-from xonar_prefect.cli import doctor, gpus, pool, profiles, queue, worker
+from xonar_prefect.cli import doctor, gpus, pool, profile, profiles, queue, worker
 from xonar_prefect.cli.demo.command import demo
 from xonar_prefect.cli.simulate.command import simulate
 
@@ -26,6 +26,7 @@ def application() -> App:
     app.command(worker.app)
     app.command(queue.queue)
     app.command(gpus.gpus)
+    app.command(profile.profile)
     app.command(profiles.app)
     app.command(simulate)
     app.command(doctor.doctor)

@@ -87,6 +87,11 @@ def _restore() -> None:
     _originals.clear()
 
 
+def in_fit() -> bool:
+    """Whether this thread is within Keras `fit`, which tells the steps itself."""
+    return getattr(_fit, "depth", 0) > 0
+
+
 def _session() -> Session | None:
     """Return the session, for the outermost `fit` only: one inside a step is a part of it."""
     return current_session() if getattr(_fit, "depth", 0) <= 1 else None

@@ -37,6 +37,12 @@ def is_measured() -> bool:
     return _active is not None and _of_context.get() is _active
 
 
+def forget_session() -> None:
+    """Let the steps of this process be nobody's: it was forked and nobody measures it."""
+    global _active  # noqa: PLW0603
+    _active = None
+
+
 @contextlib.contextmanager
 def activated(session: Session) -> Iterator[bool]:
     """Make this the session of the process while the body runs, if there is none yet.

@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from xonar_prefect.profiling.activity import StepTimes
+from xonar_prefect.profiling.contention import displaced_fraction
 from xonar_prefect.profiling.estimate import Estimate, Estimator
-from xonar_prefect.profiling.recording import Annotate
+from xonar_prefect.profiling.framework import Tracer
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
-from xonar_prefect.profiling.xplane import StepTimes
 
 _INFORMATIVE_STEPS = 10
 _INFORMATIVE_SECONDS = 2.0
@@ -24,18 +24,6 @@ _INFORMATIVE_SECONDS = 2.0
 # validation no step comes, a partner waits for the profile, and the trace would grow.
 _PATIENCE_SECONDS = 2.0
 _PATIENCE_FACTOR = 3.0
-
-
-class Tracer(Protocol):
-    """A framework's own profiler."""
-
-    def start(self) -> Annotate | None:
-        """Begin to trace; None where it cannot be done."""
-        ...
-
-    def stop(self) -> Sequence[StepTimes]:
-        """End the trace and return its steps; empty where nothing can be read."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +44,8 @@ class Measurement:
         estimate: Step time and active fraction; None when no step was measured.
         split: Why it was idle, by the trace; None without a trace.
         source: What measured the active time; None when unknown.
+        displaced: Share of the time in which others had the processor cores it wanted, of which
+            the estimate knows nothing; None when unknown, as on a GPU.
         started_at_s: When the measured steps began, seconds since the epoch.
         ended_at_s: When they ended.
     """
@@ -63,14 +53,42 @@ class Measurement:
     estimate: Estimate | None = None
     split: Split | None = None
     source: str | None = None
+    displaced: float | None = None
     started_at_s: float | None = None
     ended_at_s: float | None = None
 
+    @property
+    def active_fraction(self) -> float | None:
+        """Active share of the step, had nobody else taken the cores; None when unknown."""
+        active = self.estimate.active_fraction if self.estimate else None
+        return None if active is None else self._undisturbed(active)
+
+    @property
+    def active_fraction_interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None when unknown."""
+        interval = self.estimate.active_fraction_interval if self.estimate else None
+        if interval is None:
+            return None
+        return self._undisturbed(interval[0]), self._undisturbed(interval[1])
+
+    def _undisturbed(self, fraction: float) -> float:
+        return min(1.0, fraction / (1.0 - (self.displaced or 0.0)))
+
 
 def measure_on_processor(
-    session: Session, tracer: Tracer, patience_seconds: float = _PATIENCE_SECONDS
+    session: Session,
+    tracer: Tracer,
+    cores: int = 1,
+    patience_seconds: float = _PATIENCE_SECONDS,
 ) -> Measurement:
-    """Wait until the steps are measured by processor time; then trace a few for information."""
+    """Wait until the steps are measured by processor time; then trace a few for information.
+
+    Args:
+        session: The steps.
+        tracer: Tells why the training was idle.
+        cores: Number of processor cores that the training may use.
+        patience_seconds: How long to wait for the steps of a trace beyond what they should take.
+    """
     session.measured.wait()
     estimate = session.estimate
     if estimate is None or session.measured_from_to_s is None:
@@ -81,6 +99,7 @@ def measure_on_processor(
         estimate=estimate,
         split=_split(_trace(session, tracer, steps, patience_seconds + _expected(steps, estimate))),
         source="cpu-time",
+        displaced=displaced_fraction(*session.accounts, cores) if session.accounts else None,
         started_at_s=started_at_s,
         ended_at_s=ended_at_s,
     )
@@ -122,7 +141,7 @@ def measure_on_gpu(
             active_fraction_interval=active.active_fraction_interval if active else None,
         ),
         split=_split(steps),
-        source="tensorflow" if active else None,
+        source=tracer.source if active else None,
         started_at_s=session.measured_from_to_s[0],
         ended_at_s=time.time() if active else session.measured_from_to_s[1],
     )
@@ -166,12 +185,12 @@ def _split(steps: Sequence[StepTimes]) -> Split | None:
 def idle_shares(active_fraction: float, split: Split) -> tuple[float, float, float]:
     """Return communication, input and other as shares of the step that fill its idle time.
 
-    On a processor core the trace and the processor time disagree about what is active; the
-    trace then only tells how the idle time divides.
+    On a processor core the trace and the processor time disagree about what is active:
+    communication burns processor time, and is then no idle time. What the trace saw of waiting
+    counts as far as there was idle time for it.
     """
     idle = 1.0 - active_fraction
-    traced_idle = split.communication + split.input + split.other
-    if traced_idle <= 0:
-        return 0.0, 0.0, idle
-    scale = idle / traced_idle
-    return split.communication * scale, split.input * scale, split.other * scale
+    waiting = split.communication + split.input
+    scale = 1.0 if waiting <= idle else idle / waiting
+    communication, waiting_for_input = split.communication * scale, split.input * scale
+    return communication, waiting_for_input, max(0.0, idle - communication - waiting_for_input)

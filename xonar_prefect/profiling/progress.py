@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 
+from xonar_prefect.profiling.counting import Progress
 from xonar_prefect.profiling.processes import ProcessTree, own_peak_resident_mib
-from xonar_prefect.profiling.session import Progress, Session
+from xonar_prefect.profiling.session import Session
 from xonar_prefect.run_directory import RunDirectory, Status
 
 logger = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
 
+from xonar_prefect.profiling.contention import Account
 from xonar_prefect.profiling.estimate import Estimator
 from xonar_prefect.profiling.window import Window
 
@@ -16,31 +18,69 @@ logger = logging.getLogger(__name__)
 
 
 class Measuring:
-    """Measures steps after the warm-up until the estimate has settled."""
+    """Measures steps after the warm-up until the estimate has settled.
 
-    def __init__(self, window: Window, active_clock: Callable[[], float] | None) -> None:
+    Args:
+        window: When measuring starts to count and stops.
+        active_clock: Seconds the training was active so far; None where only a trace can tell.
+        account: What the kernel has counted; read when measuring starts to count and when it ends.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        active_clock: Callable[[], float] | None,
+        account: Callable[[], Account] | None = None,
+    ) -> None:
         self.window = window
         self.active_clock = active_clock
+        self._account = account
         self.restart()
 
     def restart(self) -> None:
         """Forget what was measured: another kind of step begins."""
         self.estimator = Estimator()
-        self.skipped = 0
         self.started_at_s: float | None = None
         self.ended_at_s: float | None = None
+        self.accounts: tuple[Account, Account] | None = None
+        self._skipped = 0
+        self._first_account = self._read_account() if self.window.warm_up == 0 else None
 
     def add(self, wall_seconds: float, active_seconds: float | None, steps: int) -> bool:
         """Add a step that is over; True when that is enough."""
-        if self.skipped < self.window.warm_up:
-            self.skipped += steps
+        if self._skipped < self.window.warm_up:
+            self.skip(steps)
             return False
         now = time.time()
         if self.started_at_s is None:
             self.started_at_s = now - wall_seconds
         self.ended_at_s = now
         self.estimator.add(wall_seconds, active_seconds, steps)
-        return self.estimator.settled(self.window)
+        if not self.estimator.settled(self.window):
+            return False
+        self.close()
+        return True
+
+    def skip(self, steps: int) -> None:
+        """Note steps that are over and not measured; they are a part of the warm-up."""
+        if self._skipped >= self.window.warm_up:
+            return
+        self._skipped += steps
+        if self._skipped >= self.window.warm_up:
+            self._first_account = self._read_account()
+
+    def close(self) -> None:
+        """Nothing more will be measured."""
+        if self._first_account is not None and self.accounts is None:
+            last = self._read_account()
+            self.accounts = None if last is None else (self._first_account, last)
+
+    def _read_account(self) -> Account | None:
+        try:
+            return None if self._account is None else self._account()
+        except OSError:
+            logger.debug("The kernel does not tell who used the processor.", exc_info=True)
+            return None
 
 
 class Mark(str, Enum):
@@ -48,6 +88,10 @@ class Mark(str, Enum):
 
     STEP = "xonar step"
     INPUT = "xonar input"
+
+
+class StepDropped(Exception):  # noqa: N818
+    """Tells an open mark that what it marks is no step; it is never seen outside."""
 
 
 Annotate = Callable[[Mark], AbstractContextManager[object]]
@@ -86,6 +130,16 @@ class Tracing:
         self._steps = 0
         if self._left <= 0:
             self.done.set()
+
+    def drop(self) -> None:
+        """What was marked is no step after all; a trace that can forget it does."""
+        while self._open:
+            self._open.pop().__exit__(StepDropped, StepDropped(), None)
+        self._steps = 0
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """Mark that the training waits for input while the body runs."""
+        return self._annotate(Mark.INPUT) if self._open else contextlib.nullcontext()
 
     def _mark(self, mark: Mark) -> None:
         try:

@@ -8,22 +8,18 @@ and of later progress can be compared.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
 
+from xonar_prefect.profiling.change import ChangeWatch
+from xonar_prefect.profiling.contention import Account
+from xonar_prefect.profiling.counting import Progress, StepCounter
 from xonar_prefect.profiling.estimate import Estimate
 from xonar_prefect.profiling.recording import Annotate, Measuring, Tracing
 from xonar_prefect.profiling.window import Window
-
-
-class Progress(NamedTuple):
-    """Steps that are over, and how long they took together."""
-
-    steps_done: int = 0
-    stepping_seconds: float = 0.0
-    last_step_at_s: float | None = None
 
 
 class Session:
@@ -35,6 +31,7 @@ class Session:
     Args:
         window: When measuring starts to count and stops.
         active_clock: Seconds the training was active so far; None where only a trace can tell.
+        account: What the kernel has counted, to tell what others took from the training.
         measure: False to count only.
     """
 
@@ -43,13 +40,15 @@ class Session:
         window: Window,
         active_clock: Callable[[], float] | None,
         *,
+        account: Callable[[], Account] | None = None,
         measure: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
-        self._progress = Progress()
+        self._counter = StepCounter()
         self._total: int | None = None
-        self._result = Measuring(window, active_clock)
+        self._again = functools.partial(Measuring, window, active_clock, account)
+        self._result = self._again() if measure else Measuring(window, None)
         self._measuring: Measuring | None = self._result if measure else None
         self._tracing: Tracing | None = None
         self._began: tuple[float, float | None] | None = None
@@ -57,7 +56,9 @@ class Session:
         self._nested = 0
         self._explicit = False
         self._finished = False
+        self._watch: ChangeWatch | None = None
         self.measured = threading.Event()
+        self.changed = threading.Event()
         if not measure:
             self.measured.set()
 
@@ -66,13 +67,13 @@ class Session:
     @property
     def progress(self) -> Progress:
         """Steps that are over so far."""
-        return self._progress
+        return self._counter.progress
 
     @property
     def steps_total(self) -> int | None:
         """Steps in all; None when unknown. Never less than the steps done."""
         total = self._total
-        return None if total is None else max(total, self._progress.steps_done)
+        return None if total is None else max(total, self._counter.progress.steps_done)
 
     @property
     def finished(self) -> bool:
@@ -89,6 +90,11 @@ class Session:
         """When the measured steps began and ended, seconds since the epoch."""
         started, ended = self._result.started_at_s, self._result.ended_at_s
         return None if started is None or ended is None else (started, ended)
+
+    @property
+    def accounts(self) -> tuple[Account, Account] | None:
+        """What the kernel had counted when measuring began and when it ended."""
+        return self._result.accounts
 
     # What feeds it
 
@@ -107,7 +113,8 @@ class Session:
             return
         now = self._reading()
         if self._ended is not None:
-            self._close(now[0], now[1])
+            self._close(*now)
+            now = self._after(now)
         self._began = now
         if (tracing := self._tracing) is not None:
             tracing.begin()
@@ -133,7 +140,35 @@ class Session:
         if self._ended is None:
             self._began = None
             if (tracing := self._tracing) is not None:
-                tracing.pause()
+                tracing.drop()
+
+    def turn_step(self) -> None:
+        """A step ends here and the next one begins: for those who are told only of its end.
+
+        A step counts also where its beginning was not seen, or where `drop_step` told that
+        something came in between; only its time is not known then.
+        """
+        if self._explicit:
+            return
+        now = self._reading()
+        tracing = self._tracing
+        if self._began is None:
+            self._counter.add_untimed()
+            if self._measuring is not None:
+                self._measuring.skip(1)
+        else:
+            self._ended = (*now, 1)
+            if tracing is not None:
+                tracing.end(1)
+            self._close(*now)
+        self._began = self._after(now)
+        if tracing is not None:
+            tracing.begin()
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """While the body runs, the training waits for input, within its step."""
+        tracing = self._tracing
+        return nullcontext() if tracing is None else tracing.waiting()
 
     def pause(self) -> None:
         """What follows is no step: a step that has ended lasts to its end; an open one goes on."""
@@ -147,7 +182,7 @@ class Session:
     def expect(self, steps: int | None) -> None:
         """A framework will take so many more steps; None when unknown."""
         if not self._explicit:
-            self._total = None if steps is None else self._progress.steps_done + steps
+            self._total = None if steps is None else self._counter.progress.steps_done + steps
 
     def expect_total(self, steps: int) -> None:
         """The user says that the whole training has so many steps."""
@@ -170,13 +205,33 @@ class Session:
         """Mark no more steps."""
         self._tracing = None
 
+    def watch(self, watch: ChangeWatch) -> threading.Event:
+        """Compare the steps to come with what was measured; the event is set when they differ."""
+        self.changed.clear()
+        self._watch = watch
+        if self._finished:  # it may have finished in between
+            self.changed.set()
+        return self.changed
+
+    def measure_again(self) -> None:
+        """Forget what was measured and measure the steps to come."""
+        self.measured.clear()
+        self._result = self._measuring = self._again()
+        if self._finished:
+            self._measuring = None
+            self.measured.set()
+
     def finish(self) -> None:
         """The training is over; whoever waits goes on with what there is."""
         self.pause()
         self._began = None
+        self._counter.finish()
         self._finished = True
+        if self._measuring is not None:
+            self._measuring.close()
         self._measuring = None
         self.measured.set()
+        self.changed.set()
         if (tracing := self._tracing) is not None:
             tracing.done.set()
 
@@ -186,23 +241,26 @@ class Session:
             return self._clock(), None
         return self._clock(), measuring.active_clock()
 
+    def _after(self, now: tuple[float, float | None]) -> tuple[float, float | None]:
+        """Return when a step begins whose predecessor was just measured: that is not its time."""
+        return now if self._measuring is None else self._reading()
+
     def _close(self, at: float, active_at: float | None) -> None:
         assert self._began is not None and self._ended is not None  # noqa: S101, PT018
         began, active_began = self._began
         steps = self._ended[2]
         self._ended = None
         wall_seconds = at - began
-        before = self._progress
-        # One reference is replaced, so that a reader never sees steps without their time.
-        self._progress = Progress(
-            steps_done=before.steps_done + steps,
-            stepping_seconds=before.stepping_seconds + wall_seconds,
-            last_step_at_s=time.time(),
-        )
+        self._counter.add(wall_seconds, steps)
         measuring = self._measuring
         if measuring is None:
+            if self._watch is not None and self._watch.add(wall_seconds, steps):
+                self._watch = None
+                self.changed.set()
             return
         active = None if active_at is None or active_began is None else active_at - active_began
+        if active is None and measuring.active_clock is not None:
+            return  # measuring began within this step
         if measuring.add(wall_seconds, active, steps):
             self._measuring = None
             self.measured.set()

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import wrapt
 
-from xonar_prefect.profiling.recording import Annotate
-from xonar_prefect.profiling.xplane import StepTimes, TraceError, read_directory
+from xonar_prefect.profiling.file_tracer import FileTracer
+from xonar_prefect.profiling.framework import CONTEXT_MIB
+from xonar_prefect.profiling.recording import Mark
 
 logger = logging.getLogger(__name__)
 
 _TENSORFLOW = "tensorflow"
 _PROFILER = "tensorflow.python.profiler.profiler_v2"
-# From the allocator's peak to the device's: CUDA context and library workspaces are not in it.
+_CONTEXT = "tensorflow.python.eager.context"
+# From the allocator's peak to the device's: library workspaces are not in it.
 _ALLOCATOR_RATIO = 1.15
-_CONTEXT_MIB = 600
 _MIB = 1024 * 1024
 
 
@@ -34,6 +33,27 @@ def version() -> str | None:
     """Return name and version of the framework, if the training has imported it."""
     number = getattr(sys.modules.get(_TENSORFLOW), "__version__", None)
     return None if number is None else f"{_TENSORFLOW} {number}"
+
+
+def is_used() -> bool:
+    """Whether the training has computed with it: asking TensorFlow itself would start it."""
+    context = getattr(sys.modules.get(_CONTEXT), "_context", None)
+    return bool(getattr(context, "_initialized", False))
+
+
+def gpu_model() -> str | None:
+    """Return the model of the GPU that it computes on; None on the processor."""
+    if not is_used():
+        return None
+    try:
+        config = sys.modules[_TENSORFLOW].config
+        gpus = config.list_physical_devices("GPU")
+        if not gpus:
+            return None
+        return str(config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
+    except Exception:
+        logger.debug("TensorFlow does not tell its devices.", exc_info=True)
+        return None
 
 
 def peak_memory_mib() -> int | None:
@@ -49,81 +69,37 @@ def peak_memory_mib() -> int | None:
     except Exception:
         logger.debug("The allocator tells no peak.", exc_info=True)
         return None
-    return round(peak / _MIB * _ALLOCATOR_RATIO + _CONTEXT_MIB) if peak > 0 else None
+    return round(peak / _MIB * _ALLOCATOR_RATIO + CONTEXT_MIB) if peak > 0 else None
 
 
-class Tracer:
-    """TensorFlow's own profiler, for a few steps.
+def tracer() -> FileTracer:
+    """Return TensorFlow's profiler."""
+    return Tracer()
 
-    There is one profiler in a process, and the user comes first: ours does not start where
-    theirs runs, and is thrown away when theirs starts.
-    """
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._directory: Path | None = None
-        self._originals: list[tuple[Any, Any]] = []
+class Tracer(FileTracer):
+    """TensorFlow's own profiler, for a few steps."""
 
-    def start(self) -> Annotate | None:
-        """Begin to trace; None where it cannot be done."""
-        tensorflow = sys.modules.get(_TENSORFLOW)
-        if tensorflow is None:
-            return None
-        directory = Path(tempfile.mkdtemp(prefix="xonar-trace-"))
-        try:
-            experimental = tensorflow.profiler.experimental
-            experimental.start(str(directory))
-        except Exception:
-            logger.info("The steps are not traced: most likely another profiler is running.")
-            logger.debug("The profiler did not start.", exc_info=True)
-            shutil.rmtree(directory, ignore_errors=True)
-            return None
-        with self._lock:
-            self._directory = directory
-            self._give_way_on_start(experimental)
-        return lambda mark: experimental.Trace(mark.value)
+    source = "tensorflow"
 
-    def stop(self) -> tuple[StepTimes, ...]:
-        """End the trace and read it; empty where nothing can be read."""
-        directory = self._end(save=True)
-        if directory is None:
-            return ()
-        try:
-            return read_directory(directory)
-        except TraceError as error:
-            logger.info("The trace was not read: %s.", error)
-        except Exception:
-            logger.warning("The trace could not be read.", exc_info=True)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-        return ()
+    def _is_there(self) -> bool:
+        return _TENSORFLOW in sys.modules
 
-    def _end(self, *, save: bool) -> Path | None:
-        with self._lock:
-            directory, self._directory = self._directory, None
-            if directory is None:
-                return None
-            for module, original in self._originals:
-                module.start = original
-            self._originals.clear()
-            try:
-                sys.modules[_TENSORFLOW].profiler.experimental.stop(save=save)
-            except Exception:
-                logger.warning("The trace could not be taken.", exc_info=True)
-            if not save:
-                shutil.rmtree(directory, ignore_errors=True)
-        return directory
+    def _begin(self, directory: Path) -> None:
+        sys.modules[_TENSORFLOW].profiler.experimental.start(str(directory))
 
-    def _give_way_on_start(self, experimental: Any) -> None:
-        def give_way(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-            self._end(save=False)
-            return wrapped(*args, **kwargs)
+    def _finish(self, *, save: bool) -> None:
+        sys.modules[_TENSORFLOW].profiler.experimental.stop(save=save)
 
-        for module in (experimental, sys.modules.get(_PROFILER)):
-            original = getattr(module, "start", None)
-            if original is not None:
-                self._originals.append((module, original))
-                module.start = wrapt.FunctionWrapper(original, give_way)  # type: ignore[union-attr]
+    def _mark(self, mark: Mark) -> AbstractContextManager[object]:
+        trace: AbstractContextManager[object] = sys.modules[
+            _TENSORFLOW
+        ].profiler.experimental.Trace(mark.value)
+        return trace
+
+    def _starters(self) -> Sequence[tuple[Any, str]]:
+        modules = (sys.modules[_TENSORFLOW].profiler.experimental, sys.modules.get(_PROFILER))
+        return [(module, "start") for module in modules if module is not None]
 
 
 class _MemoryLimit:

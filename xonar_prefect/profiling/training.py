@@ -7,9 +7,11 @@ import logging
 import queue
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 from xonar_prefect.core.models import Profile
-from xonar_prefect.profiling import tensorflow
+from xonar_prefect.profiling import frameworks
+from xonar_prefect.profiling.change import ChangeWatch, Pace, is_news
 from xonar_prefect.profiling.keras import watching_keras
 from xonar_prefect.profiling.marks import activated
 from xonar_prefect.profiling.measurement import (
@@ -21,10 +23,14 @@ from xonar_prefect.profiling.measurement import (
 from xonar_prefect.profiling.processes import ProcessTree, processor_cores
 from xonar_prefect.profiling.progress import Reporter
 from xonar_prefect.profiling.session import Session
+from xonar_prefect.profiling.torch_steps import watching_torch
+from xonar_prefect.profiling.torch_tracer import watch_users_profilers
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
+
+_LEAST_BLOCK_SECONDS = 2.0
 
 
 class ProcessProbe:
@@ -33,11 +39,11 @@ class ProcessProbe:
     def __init__(self, directory: RunDirectory | None) -> None:
         self.tree = ProcessTree()
         self.reporter = Reporter(directory, self.tree)
-        self._cores = processor_cores()
+        self.cores = processor_cores()
 
     def active_seconds(self) -> float:
         """Return the processor time of the tree per core it may use."""
-        return self.tree.processor_seconds() / self._cores
+        return self.tree.processor_seconds() / self.cores
 
 
 class MeasuredTraining:
@@ -49,7 +55,8 @@ class MeasuredTraining:
     Args:
         probe: The process it runs in.
         window: When to measure.
-        on_gpu: Its active time is that of a GPU, not of the processor.
+        on_gpu: Its active time is that of a GPU, not of the processor; None to find out from
+            what its framework computes on.
         wanted: False to count and report steps only.
         memory_limit_mib: Cap of the framework's allocator on each GPU.
     """
@@ -59,7 +66,7 @@ class MeasuredTraining:
         probe: ProcessProbe,
         window: Window,
         *,
-        on_gpu: bool = False,
+        on_gpu: bool | None = False,
         wanted: bool = True,
         memory_limit_mib: int | None = None,
     ) -> None:
@@ -68,6 +75,8 @@ class MeasuredTraining:
         self._on_gpu = on_gpu
         self._wanted = wanted
         self._memory_limit_mib = memory_limit_mib if on_gpu else None
+        self._session: Session | None = None
+        self._measured: tuple[Session, Measurement] | None = None
         self._sessions: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         self.took_turn = False
         self.gave_way = False
@@ -89,21 +98,75 @@ class MeasuredTraining:
     def measure(self) -> Measurement:
         """Wait for a profile; empty where no attempt took a step after the warm-up."""
         while (session := self._sessions.get()) is not None:
-            if self._on_gpu:
-                measurement = measure_on_gpu(session, tensorflow.Tracer(), self._window)
-            else:
-                measurement = measure_on_processor(session, tensorflow.Tracer())
+            measurement = self._measure(session)
             if measurement.estimate is not None:
                 self._wanted = False
+                self._measured = session, measurement
                 return measurement
         return Measurement()
+
+    def so_far(self) -> Measurement | None:
+        """Return what the steps say that were measured until now; None before there are any."""
+        session = self._session
+        if session is None or session.measured_from_to_s is None:
+            return None
+        started_at_s, ended_at_s = session.measured_from_to_s
+        estimate = session.estimate
+        source: str | None = "cpu-time"
+        if estimate is not None and self._computes_on_gpu():  # only a trace tells about a GPU
+            estimate = replace(estimate, active_fraction=None, active_fraction_interval=None)
+            source = None
+        return Measurement(
+            estimate=estimate,
+            source=source,
+            started_at_s=started_at_s,
+            ended_at_s=ended_at_s,
+        )
+
+    def changes(self) -> Iterator[Measurement]:
+        """After `measure`, wait for every time the training changes and yield what it became.
+
+        It ends when the attempt at the training ends that was measured.
+        """
+        if self._measured is None:
+            return
+        session, known = self._measured
+        patience = 1.0
+        while known.estimate is not None:
+            watch = ChangeWatch(
+                known.estimate.step_seconds, least_seconds=patience * _LEAST_BLOCK_SECONDS
+            )
+            session.watch(watch).wait()
+            if session.finished:
+                return
+            session.measure_again()
+            measurement = self._measure(session)
+            if measurement.estimate is None or measurement.estimate.steps < self._window.minimum:
+                return
+            if is_news(_pace(known), _pace(measurement)):
+                yield measurement
+            else:  # a partner, most likely: they come and go
+                patience *= 2
+            known = measurement
+
+    def _measure(self, session: Session) -> Measurement:
+        session.measured.wait()
+        tracer = frameworks.tracer()
+        if self._computes_on_gpu():
+            return measure_on_gpu(session, tracer, self._window)
+        return measure_on_processor(session, tracer, self._probe.cores)
+
+    def _computes_on_gpu(self) -> bool:
+        return frameworks.gpu_model() is not None if self._on_gpu is None else self._on_gpu
 
     def _set_up(self, stack: ExitStack) -> None:
         session = Session(
             self._window,
             None if self._on_gpu else self._probe.active_seconds,
+            account=self._probe.tree.account,
             measure=self._wanted,
         )
+        self._session = session
         stack.callback(self._probe.reporter.end, session)
         if not stack.enter_context(activated(session)):
             self.gave_way = True
@@ -111,15 +174,17 @@ class MeasuredTraining:
         self.took_turn = True
         self._probe.reporter.begin(session, profiling=self._wanted)
         if self._memory_limit_mib is not None:
-            stack.enter_context(tensorflow.limited_memory(self._memory_limit_mib))
+            stack.enter_context(frameworks.limited_memory(self._memory_limit_mib))
+        watch_users_profilers()
         stack.enter_context(watching_keras())
+        stack.enter_context(watching_torch())
         if self._wanted:
             self._sessions.put(session)
 
     def peak_memory(self) -> tuple[int | None, str | None]:
         """Return the peak so far in MiB, and where it comes from."""
-        if self._on_gpu:
-            peak = tensorflow.peak_memory_mib()
+        if self._computes_on_gpu():
+            peak = frameworks.peak_memory_mib()
             return peak, "allocator" if peak is not None else None
         peak = self._probe.reporter.peak_resident_mib
         return peak, "rss" if peak is not None else None
@@ -148,7 +213,7 @@ def profile_of(
     peak, source = peak_memory
     if earlier is not None and (earlier.peak_memory_mib or 0) > (peak or 0):
         peak, source = earlier.peak_memory_mib, earlier.memory_source
-    active = None if joint else estimate.active_fraction
+    active = None if joint else measurement.active_fraction
     shares: tuple[float | None, float | None, float | None] = (None, None, None)
     if active is not None and measurement.split is not None:
         shares = idle_shares(active, measurement.split)
@@ -161,14 +226,25 @@ def profile_of(
         other_fraction=shares[2],
         step_seconds=None if joint else estimate.step_seconds,
         step_seconds_interval=None if joint else estimate.step_seconds_interval,
-        active_fraction_interval=None if joint else estimate.active_fraction_interval,
+        active_fraction_interval=None if joint else measurement.active_fraction_interval,
         peak_memory_mib=peak,
         memory_source=source,
         steps=estimate.steps,
         source=measurement.source,
-        framework=tensorflow.version(),
+        framework=frameworks.version(),
         device=device,
         joint=joint,
         code_version=code_version,
         measured_at_s=measurement.ended_at_s or 0.0,
+    )
+
+
+def _pace(measurement: Measurement) -> Pace:
+    estimate, displaced = measurement.estimate, measurement.displaced
+    if estimate is None:
+        return Pace(active_seconds=None, undisturbed_seconds=None)
+    seconds, active = estimate.step_seconds, estimate.active_fraction
+    return Pace(
+        active_seconds=None if active is None else active * seconds,
+        undisturbed_seconds=None if displaced is None else seconds * (1.0 - displaced),
     )

@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from xonar_prefect.profiling.intervals import Coverage, Span, subtract, union
+from xonar_prefect.profiling.activity import (
+    COMMUNICATION_KERNEL,
+    Activity,
+    StepTimes,
+    busiest,
+)
+from xonar_prefect.profiling.intervals import Span, union
 from xonar_prefect.profiling.recording import Mark
 
 _PICOSECONDS = 1e12
@@ -30,7 +35,6 @@ _STREAM_LINE = "Stream"
 _INPUT_LINE = "tf_data"
 
 _OPERATION = re.compile(r"^[^:]+:(?P<type>_?[A-Z]\w*)$")
-_COMMUNICATION_KERNEL = re.compile(r"nccl|rccl|sendrecv|memcpy\s?p2p", re.IGNORECASE)
 _COMMUNICATION_OPERATION = re.compile(r"^_?(Collective|Nccl|Send$|Recv$|HostSend$|HostRecv$)")
 # Waiting for input, calls into Python, and control flow that only contains other operations.
 _INPUT_OPERATION = re.compile(r"^(Iterator|Optional|GeneratorDataset)")
@@ -67,16 +71,6 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
 
 class TraceError(Exception):
     """The trace cannot be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
-    """One traced step, in seconds; what is not accounted for is idle for other reasons."""
-
-    wall_seconds: float
-    active_seconds: float
-    communication_seconds: float
-    input_seconds: float
 
 
 @functools.cache
@@ -117,10 +111,7 @@ def read_steps(trace: bytes) -> tuple[StepTimes, ...]:
         return ()
     waits = union(span for plane in hosts for span in _input_waits(plane))
     activities = [_gpu_activity(plane, waits) for plane in gpus] or [_host_activity(hosts, waits)]
-    return max(
-        (tuple(activity.times(*window) for window in windows) for activity in activities),
-        key=lambda steps: sum(step.active_seconds for step in steps),
-    )
+    return busiest(activities, windows)
 
 
 def read_directory(directory: Path) -> tuple[StepTimes, ...]:
@@ -133,29 +124,6 @@ def read_directory(directory: Path) -> tuple[StepTimes, ...]:
     if not files:
         raise TraceError(f"no trace was written below {directory}")
     return read_steps(files[-1].read_bytes())
-
-
-class _Activity:
-    """What a device did when; communication and waits count where nothing was active."""
-
-    def __init__(
-        self, active: Iterable[Span], communication: Iterable[Span], waits: list[Span]
-    ) -> None:
-        computing = union(active)
-        communicating = subtract(union(communication), computing)
-        waiting = subtract(subtract(waits, computing), communicating)
-        self._active = Coverage(computing)
-        self._communication = Coverage(communicating)
-        self._input = Coverage(waiting)
-
-    def times(self, begin: int, end: int) -> StepTimes:
-        """Return the times of the step between two points, given in picoseconds."""
-        return StepTimes(
-            wall_seconds=(end - begin) / _PICOSECONDS,
-            active_seconds=self._active.within(begin, end) / _PICOSECONDS,
-            communication_seconds=self._communication.within(begin, end) / _PICOSECONDS,
-            input_seconds=self._input.within(begin, end) / _PICOSECONDS,
-        )
 
 
 def _spans(plane: Any, line: Any) -> Iterator[tuple[str, Span]]:
@@ -186,7 +154,7 @@ def _input_waits(plane: Any) -> Iterator[Span]:
                 yield span
 
 
-def _host_activity(hosts: list[Any], waits: list[Span]) -> _Activity:
+def _host_activity(hosts: list[Any], waits: list[Span]) -> Activity:
     active: list[Span] = []
     communication: list[Span] = []
     for plane in hosts:
@@ -202,16 +170,16 @@ def _host_activity(hosts: list[Any], waits: list[Span]) -> _Activity:
                     communication.append(span)
                 elif not _INPUT_OPERATION.match(kind) and not _IDLE_OPERATION.match(kind):
                     active.append(span)
-    return _Activity(active, communication, waits)
+    return Activity(active, communication, waits, ticks_per_second=_PICOSECONDS)
 
 
-def _gpu_activity(plane: Any, waits: list[Span]) -> _Activity:
+def _gpu_activity(plane: Any, waits: list[Span]) -> Activity:
     active: list[Span] = []
     communication: list[Span] = []
     for line in plane.lines:
         if not line.name.startswith(_STREAM_LINE):
             continue
         for name, span in _spans(plane, line):
-            is_communication = _COMMUNICATION_KERNEL.search(name)
+            is_communication = COMMUNICATION_KERNEL.search(name)
             (communication if is_communication else active).append(span)
-    return _Activity(active, communication, waits)
+    return Activity(active, communication, waits, ticks_per_second=_PICOSECONDS)

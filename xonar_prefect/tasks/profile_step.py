@@ -17,7 +17,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed
 from prefect.utilities.visualization import get_task_viz_tracker
 
-from xonar_prefect.artifacts import missing_profile_card, profile_card
+from xonar_prefect.artifacts import Card, missing_profile_card, profile_card
 from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import UnknownParameterError
 from xonar_prefect.profiling.marks import is_measured
@@ -109,6 +109,7 @@ class ProfileStep:
             logger.warning("Profiling %s failed.", self._identity.name, exc_info=True)
         finally:
             self._probe.reporter.profiled(published=False)
+        self._publish_changes()
 
     def _profile(self) -> State[Any]:
         if (context := TaskRunContext.get()) is not None:
@@ -138,13 +139,10 @@ class ProfileStep:
         if profile is None or measurement.estimate is None:
             return self._without_profile(
                 "This training took no step after the warm-up: train longer, or, if it did, "
-                "use Keras fit or mark its steps with xonar_prefect.steps(...)."
+                "use Keras fit or a PyTorch optimizer, or mark its steps with "
+                "xonar_prefect.steps(...)."
             )
-        card = profile_card(
-            self._identity.name,
-            profile,
-            measured_step_seconds=measurement.estimate.step_seconds,
-        )
+        card = self._card_of(profile, measurement)
         self._publisher.publish_profile(profile, measurement)
         self._published = profile, measurement
         _measured.add((self._identity.flow_run_id, self._identity.key))
@@ -153,10 +151,32 @@ class ProfileStep:
         get_run_logger().info("Profile of %s: %s", self._identity.name, card.description)
         return Completed(message=card.description)
 
+    def _publish_changes(self) -> None:
+        """Publish again what the training becomes after its profile step has ended."""
+        if self._published is None:
+            return
+        try:
+            for measurement in self._training.changes():
+                if (profile := self._profile_of(measurement)) is not None:
+                    self._publisher.publish_profile(profile, measurement)
+                    self._published = profile, measurement
+                    self._probe.reporter.profiled(published=True)
+                    self._publisher.publish_card(self._card_of(profile, measurement))
+        except Exception:
+            logger.warning("A change of %s was not published.", self._identity.name, exc_info=True)
+
     def _without_profile(self, problem: str) -> State[Any]:
         get_run_logger().warning(problem)
         self._publisher.publish_card(missing_profile_card(self._identity.name, problem))
         return Completed(name="Unprofiled", message=problem)
+
+    def _card_of(self, profile: Profile, measurement: Measurement) -> Card:
+        estimate = measurement.estimate
+        return profile_card(
+            self._identity.name,
+            profile,
+            measured_step_seconds=estimate.step_seconds if estimate else None,
+        )
 
     def _profile_of(self, measurement: Measurement) -> Profile | None:
         placement = self._identity.placement

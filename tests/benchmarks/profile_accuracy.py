@@ -1,0 +1,187 @@
+"""How far measured active fractions are from the truth.
+
+`python -m tests.benchmarks.profile_accuracy`
+
+Every training runs on one processor core. Its computing time per step is taken from the kernel's
+account of its process without any waiting; with a waiting of known length added, the true fraction
+is known too: computing / (computing + waiting), whoever else is on the core meanwhile.
+
+Distributed trainings wait for a time that nobody can set: see `profile_distributed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.trainings import CHUNK_BYTES, TRAININGS, Pause, ThrottledRead, Wait, no_wait
+
+FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
+WARM_UP, CALIBRATION = 10, 30
+# The window, its warm-up, and what is traced afterwards.
+STEPS = 130
+
+
+def feed(requests: int, answers: int) -> None:
+    """Answer every request with a chunk after the time it asks for, until there is none."""
+    chunk = bytes(CHUNK_BYTES)
+    with os.fdopen(requests) as lines:
+        for line in lines:
+            time.sleep(float(line))
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(answers, view) :]
+
+
+@contextmanager
+def feeder() -> Iterator[tuple[int, int]]:
+    """Start who answers throttled reads, on any core; yields the ends of its pipes."""
+    request_read, request_write = os.pipe()
+    answer_read, answer_write = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-m", __spec__.name, "--feed", str(request_read), str(answer_write)],
+        pass_fds=(request_read, answer_write),
+    )
+    os.close(request_read)
+    os.close(answer_write)
+    try:
+        yield request_write, answer_read
+    finally:
+        os.close(request_write)
+        child.wait()
+        os.close(answer_read)
+
+
+def measure(name: str, fractions: Sequence[float], core: int) -> None:
+    """Measure one training with all fractions and both ways to wait; prints lines of JSON."""
+    from xonar_prefect.profiling.measurement import Measurement
+    from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+    from xonar_prefect.profiling.window import Window
+
+    with feeder() as (requests, answers):
+        os.sched_setaffinity(0, {core})
+        train = TRAININGS[name][1]()
+        train(WARM_UP, no_wait)
+        used = time.process_time()
+        train(CALIBRATION, no_wait)
+        compute_seconds = (time.process_time() - used) / CALIBRATION
+        probe = ProcessProbe(None)
+        for fraction in fractions:
+            seconds = compute_seconds * (1 - fraction) / fraction
+            waits: dict[str, Wait] = {
+                "pause": Pause(seconds),
+                "throttled read": ThrottledRead(seconds, requests, answers),
+            }
+            for kind, wait in waits.items():
+                training = MeasuredTraining(probe, Window())
+                found: list[Measurement] = []
+                thread = threading.Thread(
+                    target=lambda training=training, found=found: found.append(training.measure())
+                )
+                thread.start()
+                with training.attempt():
+                    train(STEPS, wait)
+                training.close()
+                thread.join()
+                estimate = found[0].estimate
+                print(  # noqa: T201
+                    json.dumps(
+                        {
+                            "training": name,
+                            "waits": kind,
+                            "true": fraction,
+                            "measured": found[0].active_fraction,
+                            "uncorrected": estimate.active_fraction if estimate else None,
+                            "displaced": found[0].displaced,
+                            "steps": estimate.steps if estimate else 0,
+                            "compute_ms": 1000 * compute_seconds,
+                        }
+                    ),
+                    flush=True,
+                )
+
+
+def run(name: str, fractions: Sequence[float], core: int) -> list[dict[str, Any]]:
+    """Measure one training in a process of its own."""
+    command = [sys.executable, "-m", __spec__.name, "--measure", name, "--core", str(core)]
+    command += ["--fractions", *map(str, fractions)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
+    )
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return one row per training and way to wait, one column per fraction."""
+    fractions = sorted({row["true"] for row in rows})
+    shown = Table(title="Measured active fraction, by the true one")
+    for column in ("training", "waits for", *(f"{each:.1f}" for each in fractions), "worst error"):
+        shown.add_column(column, justify="left" if column[0].isalpha() else "right")
+    keys = dict.fromkeys((row["training"], row["waits"]) for row in rows)
+    for key in keys:
+        mine = {
+            row["true"]: row["measured"] for row in rows if (row["training"], row["waits"]) == key
+        }
+        errors = [abs(value - true) for true, value in mine.items() if value is not None]
+        cells = ["-" if mine.get(each) is None else f"{mine[each]:.3f}" for each in fractions]
+        shown.add_row(*key, *cells, f"{max(errors, default=float('nan')):.3f}")
+    return shown
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--fractions", type=float, nargs="+", default=FRACTIONS)
+    parser.add_argument("--training", choices=sorted(TRAININGS), action="append")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path, help="a file for all figures")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--feed", type=int, nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.feed:
+        feed(*arguments.feed)
+        return
+    if arguments.measure:
+        measure(arguments.measure, arguments.fractions, arguments.core)
+        return
+    console = Console()
+    rows: list[dict[str, Any]] = []
+    for name in arguments.training or TRAININGS:
+        if importlib.util.find_spec(TRAININGS[name][0]) is None:
+            console.print(f"{name}: not installed here, so not measured.")
+            continue
+        rows += run(name, arguments.fractions, arguments.core)
+    console.print(table(rows))
+    errors = [abs(row["measured"] - row["true"]) for row in rows if row["measured"] is not None]
+    if errors:
+        console.print(
+            f"{len(errors)} profiles: median error {median(errors):.3f}, worst {max(errors):.3f}; "
+            f"on average others had the core for "
+            f"{sum(row['displaced'] or 0 for row in rows) / len(rows):.0%} of the time."
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

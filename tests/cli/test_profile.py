@@ -1,0 +1,257 @@
+"""`xonar profile` on real processes; no framework is needed to mark steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import until
+from xonar_prefect.cli.profile_card import FIELDS
+
+XONAR = [sys.executable, "-c", "import sys; from xonar_prefect.cli import main; sys.exit(main())"]
+
+TRAIN = """
+import sys, time
+import xonar_prefect
+for _ in xonar_prefect.steps(range(30)):
+    until = time.process_time() + 0.004
+    while time.process_time() < until:
+        pass
+    time.sleep(0.004)
+print("loss 0.5")
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+"""
+
+Script = Callable[[str], str]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    def write(text: str) -> str:
+        path = tmp_path / f"script{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    return write
+
+
+def xonar_profile(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*XONAR, "profile", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def profiled(tmp_path: Path, *command: str, **environment: str) -> tuple[Any, Any]:
+    target = tmp_path / "profile.json"
+    done = xonar_profile("--json", str(target), "--", *command, **environment)
+    return done, json.loads(target.read_text())
+
+
+def test_steps_of_a_script_are_measured(tmp_path: Path, script: Script) -> None:
+    done, profile = profiled(tmp_path, sys.executable, script(TRAIN))
+    assert tuple(profile) == FIELDS
+    assert profile["steps"] >= 10
+    assert profile["source"] == "cpu-time"
+    assert profile["step_seconds"] > 0.008
+    assert 0 < profile["active_fraction"] < 1
+    assert profile["peak_memory_mib"] > 5
+    assert profile["memory_source"] == "rss"
+    assert "Confidence" in done.stderr
+    assert "pairs well with" in done.stderr
+
+
+def test_output_input_and_exit_code_stay_those_of_the_command(script: Script) -> None:
+    done = xonar_profile("--", sys.executable, script(TRAIN), "3")
+    assert (done.stdout, done.returncode) == ("loss 0.5\n", 3)
+
+
+def test_options_of_the_command_are_its_own(script: Script) -> None:
+    done = xonar_profile(
+        "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json", "--help"
+    )
+    assert done.stdout == "['--json', '--help']\n"
+
+
+def test_a_command_without_steps_is_estimated_and_says_so(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 1.5: pass"
+    done, profile = profiled(tmp_path, sys.executable, "-c", busy)
+    assert profile["steps"] == 0
+    assert profile["source"] == "process-sampling"
+    assert profile["active_fraction"] > 0
+    assert profile["step_seconds"] is None
+    assert "No step was seen" in done.stderr
+    assert "Confidence: low" in done.stderr
+
+
+def test_any_program_can_be_profiled() -> None:
+    done = xonar_profile("--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.stdout, done.returncode) == ("out\n", 7)
+    assert done.stderr.startswith("err\n")
+
+
+def test_workers_in_processes_of_their_own_are_merged(tmp_path: Path, script: Script) -> None:
+    train = script(TRAIN)
+    launch = script(
+        f"""
+        import os, subprocess, sys
+        workers = [
+            subprocess.Popen([sys.executable, {train!r}], env={{**os.environ, "RANK": str(rank)}})
+            for rank in range(2)
+        ]
+        sys.exit(max(worker.wait() for worker in workers))
+        """
+    )
+    done, profile = profiled(tmp_path, sys.executable, launch)
+    assert "processes with steps  2" in done.stderr
+    assert profile["steps"] >= 10
+
+
+ENDLESS = """
+import sys, time
+import xonar_prefect
+try:
+    for number in xonar_prefect.steps(iter(int, 1)):
+        time.sleep(0.01)
+        print("step", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(5)
+"""
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*XONAR, "profile", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # away from the terminal that the tests may run at
+    )
+
+
+def wait_for_steps(process: subprocess.Popen[str], number: int) -> None:
+    assert process.stdout is not None
+    for _ in range(number):
+        assert process.stdout.readline() == "step\n"
+
+
+def test_an_interrupt_reaches_the_command_and_the_card_comes_after(script: Script) -> None:
+    process = start("--", sys.executable, script(ENDLESS))
+    wait_for_steps(process, 30)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert out.endswith("interrupted\n")
+    assert process.returncode == 5
+    assert "steps measured" in err
+
+
+def test_a_training_that_is_killed_leaves_what_was_measured(tmp_path: Path, script: Script) -> None:
+    target, pid_file = tmp_path / "profile.json", tmp_path / "pid"
+    note = f"import os; open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
+    process = start("--json", str(target), "--", sys.executable, script(note + ENDLESS))
+    wait_for_steps(process, 30)
+    reports = Path(f"/proc/{pid_file.read_text()}/environ").read_bytes().decode().split("\0")
+    (directory,) = [
+        Path(each.partition("=")[2])
+        for each in reports
+        if each.startswith("XONAR_PROFILE_REPORTS=")
+    ]
+    until(lambda: any(directory.glob("*.profile.json")))
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert json.loads(target.read_text())["steps"] > 0
+    assert not directory.exists()
+
+
+def test_a_site_customisation_of_the_user_is_still_imported(tmp_path: Path, script: Script) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.customised = True")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = xonar_profile(
+        "--",
+        sys.executable,
+        "-c",
+        "import sys, sitecustomize; print(sys.customised, sitecustomize.__file__)",
+        PYTHONPATH=path,
+    )
+    assert done.stdout == f"True {tmp_path / 'sitecustomize.py'}\n"
+
+
+def test_a_python_without_this_package_is_not_disturbed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "xonar_prefect.py").write_text("raise RuntimeError('another one')")
+    done = subprocess.run(
+        [sys.executable, "-c", "print('fine')"],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(_injected()), str(elsewhere)]),
+            "XONAR_PROFILE_REPORTS": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+
+
+def _injected() -> Path:
+    from xonar_prefect.profiling import injected
+
+    assert injected.__file__ is not None
+    return Path(injected.__file__).parent
+
+
+def test_a_forked_child_is_nobodys(tmp_path: Path, script: Script) -> None:
+    forks = script(
+        """
+        import os
+        import xonar_prefect
+        pid = os.fork()
+        list(xonar_prefect.steps(range(20 if pid == 0 else 30)))
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        """
+    )
+    done, profile = profiled(tmp_path, sys.executable, forks)
+    assert done.returncode == 0
+    assert "processes with steps" not in done.stderr
+    assert profile["steps"] >= 10
+
+
+def test_a_command_that_does_not_exist_is_told() -> None:
+    done = xonar_profile("--", "no-such-command-anywhere")
+    assert done.returncode == 1
+    assert done.stderr.startswith("xonar: 'no-such-command-anywhere' cannot be run")
+
+
+def test_no_command_is_told() -> None:
+    done = xonar_profile()
+    assert done.returncode in (1, 2)
+    assert "command" in done.stderr.lower()
+
+
+def test_a_file_that_cannot_be_written_is_told_before_hours_of_training(tmp_path: Path) -> None:
+    done = xonar_profile("--json", str(tmp_path / "no" / "p.json"), "--", "echo", "trained")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "no such directory" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_after_it_changes_no_exit_code(tmp_path: Path) -> None:
+    done = xonar_profile("--json", str(tmp_path), "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    assert "Cannot write" in done.stderr

@@ -1,0 +1,82 @@
+"""A busy neighbour on the core must not make a training look idle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+NEIGHBOUR = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("busy", flush=True)
+while os.getppid() == int(sys.argv[2]):
+    pass
+"""
+
+# Computes 5 ms and pauses 5 ms in every step; tells what it did and what was measured of it.
+TRAINING = """
+import json, os, sys, threading, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+from xonar_prefect.profiling import Window, steps
+from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+training = MeasuredTraining(ProcessProbe(None), Window(minimum=60, maximum=60))
+found = []
+thread = threading.Thread(target=lambda: found.append(training.measure()))
+thread.start()
+paused = 0.0
+with training.attempt():
+    for number in steps(range(64)):
+        if number == 3:
+            paused, used = 0.0, time.process_time()
+        until = time.process_time() + 0.005
+        while time.process_time() < until:
+            pass
+        time.sleep(0.005)
+        paused += 0.005
+    used = time.process_time() - used
+training.close()
+thread.join()
+(measurement,) = found
+print(json.dumps({
+    "true": used / (used + paused),
+    "raw": measurement.estimate.active_fraction,
+    "corrected": measurement.active_fraction,
+    "displaced": measurement.displaced,
+}))
+"""
+
+
+@pytest.fixture
+def core() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def busy_neighbour(core: int) -> Iterator[None]:
+    command = [sys.executable, "-c", NEIGHBOUR, str(core), str(os.getpid())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "busy\n"
+        yield
+        process.kill()
+
+
+def measure(core: int) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, str(core)], capture_output=True, text=True, check=True
+    )
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.usefixtures("busy_neighbour")
+def test_what_a_neighbour_takes_is_not_counted_as_idle(core: int) -> None:
+    measured = measure(core)
+    assert measured["displaced"] > 0.1
+    assert measured["raw"] < measured["true"] - 0.05
+    assert measured["corrected"] == pytest.approx(measured["true"], abs=0.08)

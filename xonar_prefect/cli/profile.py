@@ -1,0 +1,75 @@
+"""`xonar profile -- COMMAND`: profiles any training command, without Prefect."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from xonar_prefect.errors import CommandError, XonarError
+
+if TYPE_CHECKING:
+    from xonar_prefect.profiling.command import GpuMemory
+
+
+def profile(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    json: Annotated[Path | None, Parameter(name="--json")] = None,
+) -> int:
+    """Run a training command and show how active it was, how long its steps took, what it needed.
+
+    Steps of Keras, PyTorch optimizers and `xonar_prefect.steps(...)` are seen in every Python
+    process that it starts; without any, its processes are sampled. The command keeps its input,
+    its output and its exit code; the card is written to standard error.
+
+    Example: `xonar profile --json mlp.json -- python train.py --epochs 2`
+
+    Args:
+        command: The command, after `--`.
+        json: A file for the profile as JSON.
+    """
+    from xonar_prefect.cli.profile_card import measured, print_profile
+    from xonar_prefect.profiling.command import profile_command
+
+    if not command:
+        raise CommandError.missing()
+    if json is not None and not json.absolute().parent.is_dir():
+        raise CommandError.unwritable(json, "there is no such directory")
+    result = profile_command(command, environment=os.environ, gpu_memory_mib=_gpu_memory())
+    print_profile(shlex.join(command), result)
+    if json is not None:
+        try:
+            json.write_text(measured(result.profile), encoding="utf-8")
+        except OSError as error:
+            # The training has its own exit code, whatever becomes of its profile.
+            sys.stderr.write(f"xonar: {CommandError.unwritable(json, error)}\n")
+    return result.exit_code
+
+
+def _gpu_memory() -> GpuMemory | None:
+    """Return what tells the memory of processes on NVIDIA GPUs; None where there are none."""
+    from xonar_prefect.devices.discovery import discover
+
+    try:
+        gpus = discover("nvidia", visible=os.environ.get("CUDA_VISIBLE_DEVICES"), cpu_cores=None)
+        ids = [reading.id for reading in gpus.read({})]
+    except XonarError:
+        return None
+
+    def used_mib(pids: Sequence[int]) -> int | None:
+        try:
+            readings = gpus.read(dict.fromkeys(ids, pids))
+        except XonarError:
+            return None
+        known = [
+            [used for pid in pids if (used := reading.used_by_pid.get(pid)) is not None]
+            for reading in readings
+        ]
+        return max((sum(each) for each in known if each), default=None)
+
+    return used_mib

@@ -1,0 +1,106 @@
+"""A profile in the terminal, and as JSON with fields that stay as they are."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from xonar_prefect.artifacts import COLOURS, confidence, meaning, shares
+from xonar_prefect.cli.output import UNKNOWN, memory, milliseconds, percent
+from xonar_prefect.core.codec import profile_to_dict
+from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling.command import CommandProfile
+
+FIELDS = (
+    "active_fraction",
+    "communication_fraction",
+    "input_fraction",
+    "other_fraction",
+    "step_seconds",
+    "step_seconds_interval",
+    "active_fraction_interval",
+    "peak_memory_mib",
+    "memory_source",
+    "steps",
+    "source",
+    "framework",
+    "device",
+)
+"""Fields of the JSON; other programs read them, so none is ever renamed."""
+
+_BAR_CELLS = 60
+
+
+def measured(profile: Profile | None) -> str:
+    """Return a profile as JSON; unknown is null."""
+    known = {} if profile is None else profile_to_dict(profile)
+    fields = {name: known.get(name) for name in FIELDS}
+    return json.dumps({**fields, "steps": fields["steps"] or 0}, indent=2) + "\n"
+
+
+def print_profile(command: str, result: CommandProfile, console: Console | None = None) -> None:
+    """Print the card of a command."""
+    console = console or Console(stderr=True, highlight=False)
+    console.print(Text(f"\nProfile of {command}", style="bold"), soft_wrap=True)
+    profile = result.profile
+    if profile is None:
+        console.print("Nothing was measured: the command ended before it could be looked at.")
+        return
+    if profile.steps == 0:
+        console.print(
+            "No step was seen: train longer, or, if it did, use Keras fit or a PyTorch optimizer, "
+            "or mark its steps with xonar_prefect.steps(...)."
+        )
+    if profile.active_fraction is not None:
+        console.print(_bar(profile))
+        console.print(_legend(profile))
+    console.print(_figures(result, profile))
+    console.print(f"{meaning(profile)}\n{confidence(profile)}")
+
+
+def _bar(profile: Profile) -> Text:
+    bar = Text()
+    filled, total = 0, 0.0
+    for name, share in shares(profile):
+        total += share
+        cells = round(total * _BAR_CELLS) - filled
+        bar.append("\u2588" * cells, style=COLOURS[name])
+        filled += cells
+    return bar
+
+
+def _legend(profile: Profile) -> Text:
+    legend = Text()
+    for name, share in shares(profile):
+        legend.append("\u2588 ", style=COLOURS[name])
+        legend.append(f"{name} {percent(share)}   ")
+    return legend
+
+
+def _figures(result: CommandProfile, profile: Profile) -> Table:
+    step = milliseconds(profile.step_seconds)
+    if profile.step_seconds_interval is not None:
+        low, high = profile.step_seconds_interval
+        step = f"{step} (95 %: {milliseconds(low)} to {milliseconds(high)})"
+    peak = memory(profile.peak_memory_mib)
+    if peak is not None and profile.memory_source is not None:
+        peak = f"{peak} ({profile.memory_source})"
+    rows = [
+        ("step", step),
+        ("peak memory", peak),
+        ("steps measured", str(profile.steps)),
+        ("active time from", profile.source),
+        ("framework", profile.framework),
+        ("device", profile.device),
+    ]
+    if result.processes > 1:
+        rows.insert(3, ("processes with steps", str(result.processes)))
+    if result.exit_code != 0:
+        rows.append(("exit code of the command", str(result.exit_code)))
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in rows:
+        table.add_row(name, Text(UNKNOWN if value is None else value))
+    return table

@@ -1,0 +1,1 @@
+"""A directory for `PYTHONPATH`: interpreters that find it there are watched."""
