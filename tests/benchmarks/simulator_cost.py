@@ -7,13 +7,14 @@ Trainings come in bursts of 500, each when the one before is about done. Run wit
 from __future__ import annotations
 
 import argparse
+from itertools import accumulate
 from random import Random
 from time import perf_counter
 
 from tests.benchmarks.experiments import new_table, show
 from xonar_prefect.core.models import Profile
 from xonar_prefect.core.policies import POLICIES, policy_named
-from xonar_prefect.core.simulation import Submission, World, simulate
+from xonar_prefect.core.simulation import Run, Submission, World, simulate
 from xonar_prefect.core.simulation.assembly import assemble, gpus
 
 MODEL = "V100"
@@ -57,6 +58,13 @@ def bursts(where: World, count: int, seed: int) -> list[Submission]:
     ]
 
 
+def most_held(run: Run) -> int:
+    """Return how many trainings were held at once at most."""
+    changes = [(each.submission.submitted_at_s, 1) for each in run.outcomes]
+    changes += [(each.started_at_s, -1) for each in run.outcomes]
+    return max(accumulate(change for _, change in sorted(changes)))
+
+
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description="What a long simulation costs")
@@ -78,14 +86,8 @@ def main() -> None:
         where = world(kinds, seed=1)
         queue = bursts(where, options.trainings, seed=1)
         for name in options.policies:
-            most = 0
-
-            def count(snapshot: object, _: object) -> None:
-                nonlocal most
-                most = max(most, len(snapshot.held))
-
             begin = perf_counter()
-            run = simulate(where, queue, policy_named(name), clock=perf_counter, watch=count)
+            run = simulate(where, queue, policy_named(name), clock=perf_counter)
             spent = perf_counter() - begin
             deciding = run.decision_seconds or 0.0
             table.add_row(
@@ -95,7 +97,7 @@ def main() -> None:
                 f"{deciding:.1f}",
                 f"{run.decisions:,}",
                 f"{deciding / run.decisions * 1000:.2f}",
-                str(most),
+                str(most_held(run)),
             )
     show(table)
 

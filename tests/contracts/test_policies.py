@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.core import building
 from xonar_prefect.core.hosts import Host, HostResident
 from xonar_prefect.core.models import (
     Decision,
@@ -526,3 +527,16 @@ def shuffled(before: Snapshot, shuffler: random.Random) -> Snapshot:
 @every_policy
 def test_an_empty_queue_needs_no_decision(policy: Policy) -> None:
     assert policy.decide(Snapshot(now_s=0.0, held=(), devices=())) == ()
+
+
+@every_policy
+def test_without_holds_the_others_are_decided_as_ever(policy: Policy) -> None:
+    held = [building.training(f"t{n}", float(n), active=0.1 * n, peak=6000) for n in range(6)]
+    held.append(building.training("huge", 9.0, peak=99000))
+    now = building.snapshot(held, [building.device(0), building.device(1)])
+
+    def changes(snapshot: Snapshot) -> list[Decision]:
+        decided = [each for each in policy.decide(snapshot) if not isinstance(each, Hold)]
+        return sorted(decided, key=lambda each: each.training.run_id)
+
+    assert changes(replace(now, holds_wanted=False)) == changes(now)

@@ -59,7 +59,7 @@ class Board:
     @cached_property
     def interference(self) -> InterferenceModel:
         """The interference model; built when somebody first asks."""
-        return InterferenceModel.of(self.snapshot)
+        return self.snapshot.interference or InterferenceModel.of(self.snapshot)
 
     @property
     def places_by_model(self) -> dict[str, list[Place]]:

@@ -69,6 +69,8 @@ def plan(snapshot: Snapshot, choose: Choose, *, share: bool = True) -> tuple[Dec
     board = Board(snapshot, slots=1 if limits.observe_only else most)
     refuse_impossible(board)
     _fill(board, choose)
+    if not (snapshot.holds_wanted or limits.observe_only):
+        return (*board.refusals.values(), *board.releases.values())
     decisions = decisions_of(board)
     if limits.observe_only and most > 1:
         board.slots = most

@@ -19,5 +19,8 @@ class Policy(Protocol):
         ...
 
     def decide(self, snapshot: Snapshot) -> tuple[Decision, ...]:
-        """Return exactly one decision per held training, in queue order."""
+        """Return exactly one decision per held training, in queue order.
+
+        Where the snapshot wants no holds, they may be missing.
+        """
         ...

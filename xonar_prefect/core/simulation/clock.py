@@ -278,7 +278,7 @@ class _Simulation:
         """Whether there is anything to release, and a slot to release it to."""
         return bool(self._held and (self._cluster.free_slots > 0 or self._held_without_device > 0))
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, *, holds_wanted: bool) -> Snapshot:
         if self._held_tuple is None:
             self._held_tuple = tuple(self._held.values())
         return Snapshot(
@@ -291,11 +291,12 @@ class _Simulation:
             durations=self._knowledge.mean_durations,
             clashes=self._knowledge.clashes,
             interference=self._knowledge.interference,
+            holds_wanted=holds_wanted,
         )
 
     def _decide(self) -> None:
         self._changed = False
-        snapshot = self._snapshot()
+        snapshot = self._snapshot(holds_wanted=self._watch is not None)
         begin = 0.0 if self._clock is None else self._clock()
         decisions = self._policy.decide(snapshot)
         if self._clock is not None:
@@ -340,5 +341,5 @@ class _Simulation:
         self._at(self._now_s + startup_s, partial(self._alarm, running, running.version))
 
     def _why_held(self) -> str:
-        decisions = self._policy.decide(self._snapshot())
+        decisions = self._policy.decide(self._snapshot(holds_wanted=True))
         return next(each.reason for each in decisions if isinstance(each, Hold))

@@ -41,13 +41,16 @@ class Cluster:
 
     def views(self, now_s: float) -> tuple[Device, ...]:
         """Return the devices as the policy sees them."""
-        known = self._world.durations_known
-        return tuple(slots.view(now_s, remaining_known=known) for slots in self.slots.values())
+        known, most = self._world.durations_known, self._world.limits.max_trainings_per_gpu
+        return tuple(
+            [each.view(now_s, slots=most, remaining_known=known) for each in self.slots.values()]
+        )
 
     def join(self, running: Running) -> None:
         """Put a training on its devices, where it starts up."""
         for slots in running.slots:
             slots.running.append(running)
+            slots.forget_view()
         self.running[running.training.run_id] = running
         self.free_slots -= len(running.slots)
 
@@ -69,6 +72,7 @@ class Cluster:
         mates = running.mates
         for slots in running.slots:
             slots.running.remove(running)
+            slots.forget_view()
         del self.running[running.training.run_id]
         self.free_slots += len(running.slots)
         self._retime(mates, now_s)

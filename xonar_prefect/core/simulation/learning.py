@@ -13,7 +13,7 @@ from xonar_prefect.core.simulation.world import Learnt, Submission, World
 LEAST_STEPS = 10.0
 _CERTAIN_STEPS = 1000.0
 """A combination seen for so many steps is not told again: the world's law does not change."""
-_NEWS_SHARE = 0.02
+_NEWS_SHARE = 0.05
 """A model is built anew when more than this share of what it rests on has changed: with tens of
 thousands of observations, building it for each of them would take most of the time."""
 
@@ -167,7 +167,7 @@ class Knowledge:
         at = (running.device_model, running.submission.kind, window.partner_kinds)
         known = self._observations.get(at)
         steps = min(steps, _CERTAIN_STEPS)
-        if known is not None and steps < 2 * known.steps:
+        if known is not None and steps < 4 * known.steps:
             return
         self._observations[at] = Observation(
             device_model=running.device_model,

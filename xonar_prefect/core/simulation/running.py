@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields
+from typing import Any
 
 from xonar_prefect.core.models import Device, Resident, Training
 from xonar_prefect.core.simulation.world import Submission
 
 UNKNOWN_STEP_SECONDS = 1.0
 """What counts as a step of a training whose step time is unknown."""
+_REPORT_AGE_SHARE = 0.03
+"""Share of its remaining time by which a training's report may be too old on a full device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,6 +46,7 @@ class Running:
     __slots__ = (
         "_resident",
         "_seen_at_s",
+        "_values",
         "device_model",
         "left_s",
         "partners",
@@ -84,6 +89,7 @@ class Running:
         self.version = 0
         self.partners: set[str] = set()
         self._resident: Resident | None = None
+        self._values: dict[str, Any] | None = None
         self._seen_at_s = -1.0
 
     @property
@@ -122,15 +128,19 @@ class Running:
     def forget_view(self) -> None:
         """Show it anew: something but its progress has changed."""
         self._resident = None
+        self._values = None
+        for slots in self.slots:
+            slots.forget_view()
 
     def resident(self, now_s: float, *, remaining_known: bool) -> Resident:
         """Return it as the policy sees it now."""
         if self._resident is None or self._seen_at_s != now_s:
-            training = self.training
+            if self._values is None:
+                self._values = _values_of(self.training)
             if remaining_known or self.ready:
-                training = replace(training, remaining_seconds=self.remaining_seconds(now_s))
+                self._values["remaining_seconds"] = self.remaining_seconds(now_s)
             self._resident = Resident(
-                training=training,
+                training=Training(**self._values),
                 devices=self.devices,
                 request_mib=self.request_mib,
                 started_at_s=self.started_at_s,
@@ -142,17 +152,36 @@ class Running:
 class DeviceSlots:
     """A device and who is on it."""
 
-    __slots__ = ("device", "running")
+    __slots__ = ("_fresh_until_s", "_values", "_view", "device", "running")
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.running: list[Running] = []
+        self._values = _values_of(device)
+        self._view = device
+        self._fresh_until_s = math.inf
 
-    def view(self, now_s: float, *, remaining_known: bool) -> Device:
-        """Return the device as the policy sees it now."""
-        if not self.running:
-            return self.device
-        residents = tuple(
-            each.resident(now_s, remaining_known=remaining_known) for each in self.running
-        )
-        return replace(self.device, residents=residents)
+    def forget_view(self) -> None:
+        """Show the device anew: who is on it, or something of them, has changed."""
+        self._fresh_until_s = -math.inf
+
+    def view(self, now_s: float, *, slots: int, remaining_known: bool) -> Device:
+        """Return the device as the policy sees it now.
+
+        Of a device without a free slot, remaining times may be a few per cent old, as reports are.
+        """
+        full = len(self.running) >= slots
+        if self.running and now_s > (self._fresh_until_s if full else -math.inf):
+            residents = [
+                each.resident(now_s, remaining_known=remaining_known) for each in self.running
+            ]
+            self._values["residents"] = tuple(residents)
+            self._view = Device(**self._values)
+            shortest_s = min(each.remaining_seconds(now_s) for each in self.running)
+            self._fresh_until_s = now_s + _REPORT_AGE_SHARE * shortest_s
+        return self._view if self.running else self.device
+
+
+def _values_of(value: Training | Device) -> dict[str, Any]:
+    """Return a value's fields by name; with them, its like is built faster than by `replace`."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
