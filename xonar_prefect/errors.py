@@ -10,6 +10,7 @@ XonarError
 │   ├── UnknownParameterError   `profile_by` names no parameter
 │   ├── CoreListError           a list of processor cores cannot be read
 │   └── WrongUsageError         options of a command exclude or contradict each other
+│       └── TimeTextError           a time on the command line cannot be read
 ├── ServerUnreachableError  the Prefect server is missing or does not answer
 ├── WorkPoolError           the pool is missing or has another type
 ├── WorkerNameTakenError    two workers of one name
@@ -18,7 +19,10 @@ XonarError
 │   │   └── DevicesTakenError   other workers or their trainings have them
 │   ├── DriverMismatchError     the driver was upgraded under a running kernel
 │   ├── VisibleDevicesError     `CUDA_VISIBLE_DEVICES` names what is not there
-│   └── UnknownDeviceError      no device has this id
+│   ├── UnknownDeviceError      no device has this id
+│   ├── AmbiguousDeviceError    several devices begin with it
+│   ├── NothingToReleaseError   nothing keeps trainings off the device
+│   └── NotReleasableError      what does, does not end by a word
 ├── UnknownProfileError     no profile, or several, by this key
 ├── StoreError
 │   ├── StoreUnusableError  it cannot be opened, read or written
@@ -126,6 +130,35 @@ class WrongUsageError(SettingsError):
     """Options of a command exclude each other, or one cannot be read."""
 
 
+class TimeTextError(WrongUsageError):
+    """A time on the command line cannot be read, or has passed."""
+
+    @classmethod
+    def of_duration(cls, text: str) -> TimeTextError:
+        """Say how to write how long something lasts."""
+        return cls(
+            f"{text!r} is no length of time; write it as in `45m`, `2h`, `1d` or `1h30m`, up to "
+            "ten years."
+        )
+
+    @classmethod
+    def of_moment(cls, text: str) -> TimeTextError:
+        """Say how to write a moment."""
+        return cls(
+            f"{text!r} is no time; write it as in `18:00`, `2026-11-30` or `2026-11-30 08:00`."
+        )
+
+    @classmethod
+    def passed(cls, text: str) -> TimeTextError:
+        """Say that a moment lies in the past."""
+        return cls(f"{text!r} has passed; give a time in the future.")
+
+    @classmethod
+    def both(cls) -> TimeTextError:
+        """Say that two ends were given."""
+        return cls("Give either `--for` or `--until`, not both.")
+
+
 class ServerUnreachableError(XonarError):
     """The Prefect server is missing or does not answer."""
 
@@ -213,6 +246,36 @@ class UnknownDeviceError(DeviceError):
     def __init__(self, device_id: str, known: Iterable[str]) -> None:
         super().__init__(
             f"There is no device {device_id!r} here; the devices are: {', '.join(known) or 'none'}."
+        )
+
+
+class AmbiguousDeviceError(DeviceError):
+    """Several devices have an id that begins like this."""
+
+    def __init__(self, beginning: str, matching: Iterable[str]) -> None:
+        super().__init__(
+            f"Several devices begin with {beginning!r}: {', '.join(sorted(matching))}; give more "
+            "of the one you mean."
+        )
+
+
+class NothingToReleaseError(DeviceError):
+    """A device was to be released that takes trainings."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(
+            f"Nothing keeps trainings off {device}: it is neither drained nor in quarantine, so "
+            "there is nothing to release; see `xonar gpus`."
+        )
+
+
+class NotReleasableError(DeviceError):
+    """A device was to be released from what does not end by a word."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(
+            f"{device} takes no training because of this: {reason}; mend that, and it is released "
+            "by itself."
         )
 
 

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from xonar_prefect.core.models import Limits
+from xonar_prefect.core.quarantine import FailFastRule
 from xonar_prefect.errors import MisspeltSettingError, WrongSettingError
 from xonar_prefect.fields import expected
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
@@ -170,6 +171,32 @@ class XonarSettings(BaseSettings):
         float,
         Field(gt=0, allow_inf_nan=False, description="How often running trainings are looked at."),
     ] = 0.5
+    fail_fast_failures: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Different trainings that fail one after the other on a device, shortly "
+            "after their launch, before nothing more is released to it for a while; 0 for never.",
+        ),
+    ] = 3
+    fail_fast_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="How soon after its launch a training must fail to speak against its "
+            "device.",
+        ),
+    ] = 60.0
+    fail_fast_pause_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="How long nothing is released to such a device; twice as long each time "
+            "it does so again, up to an hour.",
+        ),
+    ] = 300.0
     stop_grace_seconds: Annotated[
         float,
         Field(gt=0, description="Time a training has to end by itself before it is killed."),
@@ -184,6 +211,17 @@ class XonarSettings(BaseSettings):
     def effective_store_url(self) -> str:
         """The store's address, default filled in."""
         return self.store_url or f"sqlite:///{self.home / 'store.db'}"
+
+    def fail_fast_rule(self) -> FailFastRule:
+        """Return when a device counts as failing fast."""
+        pause = self.fail_fast_pause_seconds
+        return FailFastRule(
+            failures=self.fail_fast_failures,
+            within_seconds=self.fail_fast_seconds,
+            window_seconds=max(600.0, 2 * pause),
+            pause_seconds=pause,
+            longest_pause_seconds=max(3600.0, pause),
+        )
 
     def limits(self) -> Limits:
         """Return the rules of a decision that come from settings; the worker adds Prefect's."""

@@ -20,8 +20,17 @@ COMMANDS_WITH_DATA = [
     ("profiles", "list"),
     ("profiles", "show"),
     ("queue",),
+    ("simulate",),
 ]
-COMMANDS = [*COMMANDS_WITH_DATA, ("worker", "start")]
+COMMANDS = [
+    *COMMANDS_WITH_DATA,
+    ("gpus", "drain"),
+    ("gpus", "release"),
+    ("profiles", "export"),
+    ("profiles", "forget"),
+    ("profiles", "import"),
+    ("worker", "start"),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -44,6 +53,7 @@ def test_every_command_is_covered_by_these_tests() -> None:
         if not name.startswith("-")
         for inner in [(each,) for each in app[name] if not each.startswith("-")] or [()]
     }
+    known |= {(name,) for name in app if not name.startswith("-") and app[name].default_command}
     assert known == set(COMMANDS)
 
 

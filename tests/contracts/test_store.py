@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
 from xonar_prefect.core.models import Observation, Profile
+from xonar_prefect.core.quarantine import Quarantine, QuarantineCause
 from xonar_prefect.store import Store
 
 OpenStore = Callable[[], Store]
@@ -317,6 +318,82 @@ def test_open_entries_are_those_whose_slot_is_not_free(store: Store) -> None:
     assert [entry.run_id for entry in store.entries(worker="worker-2")] == ["elsewhere"]
 
 
+def test_a_name_means_one_worker_only_with_its_pool_and_host(store: Store) -> None:
+    places = ((None, None), ("gpus", "box"), ("gpus", "other"), ("cpus", "box"))
+    for number, (pool, host) in enumerate(places):
+        store.record(replace(RELEASE, run_id=f"run-{number}", pool=pool, host=host))
+    found = store.open_entries("worker-1", pool="gpus", host="box")
+    # What an earlier version wrote may be its own; what is known to be another's is not.
+    assert [entry.run_id for entry in found] == ["run-0", "run-1"]
+    assert len(store.open_entries(host="box")) == 3
+
+
+def test_every_transition_of_a_slot_is_kept_once_with_its_time(store: Store) -> None:
+    life = (
+        {},
+        {"state": SlotState.RUNNING, "launcher_pid": 7, "launched_at_s": RELEASE.reserved_at_s + 1},
+        {"request_mib": 900},
+        {"state": SlotState.DRAINING, "ended_at_s": RELEASE.reserved_at_s + 60, "exit_code": 1},
+        {"state": SlotState.ENDED, "freed_at_s": RELEASE.reserved_at_s + 61},
+    )
+    entry = RELEASE
+    for changes in life:
+        entry = replace(entry, **changes)
+        store.record(entry)
+        store.record(entry)
+    steps = store.transitions(run_id="run-1")
+    assert [(step.state, step.at_s - RELEASE.reserved_at_s) for step in steps] == [
+        (SlotState.RESERVED, 0),
+        (SlotState.RUNNING, 1),
+        (SlotState.DRAINING, 60),
+        (SlotState.ENDED, 61),
+    ]
+    running, draining = steps[1], steps[2]
+    assert (running.devices, running.request_mib, running.partners) == (
+        RELEASE.devices,
+        1100,
+        ("run-0",),
+    )
+    assert (draining.launcher_pid, draining.request_mib, draining.exit_code) == (7, 900, 1)
+    assert store.transitions(2) == steps[2:]
+    assert store.transitions(run_id="run-2") == ()
+
+
+# ---- quarantines ----
+
+QUARANTINE = Quarantine(
+    host="box",
+    device="GPU-1",
+    cause=QuarantineCause.MEMORY_NOT_BACK,
+    reason="900 MiB of wise-owl are not free",
+    begun_at_s=100.5,
+    until_s=200.0,
+    pids=(7, 8),
+    used_mib=120,
+)
+
+
+def test_a_quarantine_lasts_over_restarts_until_it_is_ended(
+    store: Store, open_store: OpenStore
+) -> None:
+    store.record_quarantine(QUARANTINE)
+    store.record_quarantine(replace(QUARANTINE, host="elsewhere"))
+    assert open_store().open_quarantines("box") == (QUARANTINE,)
+    ended = replace(QUARANTINE, ended_at_s=150.0)
+    store.record_quarantine(ended)
+    assert store.open_quarantines("box") == ()
+    assert store.quarantines("box") == (ended,)
+    assert store.quarantines("box", since_s=101.0) == ()
+
+
+def test_a_device_may_have_several_quarantines(store: Store) -> None:
+    by_hand = replace(QUARANTINE, cause=QuarantineCause.BY_HAND, begun_at_s=50.0)
+    again = replace(QUARANTINE, begun_at_s=300.0)
+    for each in (again, QUARANTINE, by_hand):
+        store.record_quarantine(each)
+    assert store.open_quarantines("box") == (by_hand, QUARANTINE, again)
+
+
 # ---- several workers ----
 
 
@@ -440,3 +517,16 @@ def test_old_co_runs_are_forgotten_and_profiles_stay(store: Store) -> None:
     assert [store.has_ingested(f"o{day}") for day in range(4)] == [False, False, True, True]
     assert store.profile_keys() == {"kind-a"}
     assert store.has_ingested("a1")
+
+
+def test_transitions_of_forgotten_releases_and_old_quarantines_are_forgotten_too(
+    store: Store,
+) -> None:
+    old = replace(RELEASE, run_id="old", state=SlotState.ENDED, ended_at_s=10.0)
+    store.record(old)
+    store.record(replace(RELEASE, run_id="new"))
+    for device, ended_at_s in (("GPU-1", 10.0), ("GPU-2", 30.0), ("GPU-3", None)):
+        store.record_quarantine(replace(QUARANTINE, device=device, ended_at_s=ended_at_s))
+    assert store.remove_ended(20.0, 10) == 1
+    assert {step.run_id for step in store.transitions()} == {"new"}
+    assert [each.device for each in store.quarantines("box")] == ["GPU-2", "GPU-3"]

@@ -10,8 +10,9 @@ import pytest
 
 from xonar_prefect.core import codec
 from xonar_prefect.core.identity import Recipe
-from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
+from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState, Transition
 from xonar_prefect.core.models import Observation, Profile
+from xonar_prefect.core.quarantine import Quarantine, QuarantineCause
 from xonar_prefect.errors import InvalidValueError
 
 PROFILE = Profile(
@@ -40,6 +41,17 @@ ENTRY = LedgerEntry(
 )
 
 
+TRANSITION = Transition.to_state_of(ENTRY)
+QUARANTINE = Quarantine(
+    host="box",
+    device="GPU-1",
+    cause=QuarantineCause.FAILS_FAST,
+    reason="3 trainings failed",
+    begun_at_s=1.0,
+    pids=(7,),
+)
+
+
 @pytest.mark.parametrize(
     ("value", "encode", "decode"),
     [
@@ -47,8 +59,10 @@ ENTRY = LedgerEntry(
         (RECIPE, codec.recipe_to_dict, codec.recipe_from_dict),
         (OBSERVATION, codec.observation_to_dict, codec.observation_from_dict),
         (ENTRY, codec.ledger_entry_to_dict, codec.ledger_entry_from_dict),
+        (TRANSITION, codec.transition_to_dict, codec.transition_from_dict),
+        (QUARANTINE, codec.quarantine_to_dict, codec.quarantine_from_dict),
     ],
-    ids=["profile", "recipe", "observation", "ledger entry"],
+    ids=["profile", "recipe", "observation", "ledger entry", "transition", "quarantine"],
 )
 def test_a_value_survives_its_way_through_json(
     value: object, encode: Callable[[Any], Any], decode: Callable[[Any], object]

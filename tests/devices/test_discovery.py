@@ -55,8 +55,9 @@ def test_a_broken_driver_is_no_reason_to_train_on_cores(nvml: FakeNvml) -> None:
         GPU,
         failures={("nvmlInitWithFlags", EVERY_DEVICE): pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH},
     )
+    accelerators = discover("auto", visible=None, cpu_cores=None)
     with pytest.raises(DriverMismatchError):
-        discover("auto", visible=None, cpu_cores=None)
+        accelerators.read({})
 
 
 def test_a_wrong_list_of_visible_devices_is_no_reason_to_train_on_cores(nvml: FakeNvml) -> None:

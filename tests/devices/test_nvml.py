@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pynvml
 import pytest
 
 from tests.fakes import nvml as fake_nvml
-from tests.fakes.nvml import EVERY_DEVICE, FakeGpu, FakeNvml, FakeSlice
+from tests.fakes.nvml import EVERY_DEVICE, HANG, FakeGpu, FakeNvml, FakeSlice
+from tests.waiting import until
 from xonar_prefect.devices.nvml import NvmlAccelerators
 from xonar_prefect.errors import (
     DeviceError,
@@ -52,12 +55,14 @@ def test_a_driver_that_is_not_loaded_is_no_device(nvml: FakeNvml) -> None:
 
 def test_a_mismatched_driver_says_what_to_do_and_is_tried_again(nvml: FakeNvml) -> None:
     # lyulyul/shine-cluster#30: unattended upgrades; running trainings are fine, new ones not.
-    accelerators = NvmlAccelerators()
+    clock = Clock()
+    accelerators = NvmlAccelerators(clock=clock)
     nvml.show(FIRST, failures={(START, EVERY_DEVICE): pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH})
     for _ in range(3):
         with pytest.raises(DriverMismatchError, match=r"running trainings go on.*reboot"):
             accelerators.read({})
     nvml.show(FIRST)
+    clock.now_s += 60
     assert ids(accelerators) == ["GPU-aaaa"]
 
 
@@ -78,7 +83,8 @@ def test_a_driver_without_gpus_has_no_readings(nvml: FakeNvml) -> None:
 def test_a_container_that_loses_its_gpus_gets_them_back(nvml: FakeNvml) -> None:
     # NVIDIA/nvidia-container-toolkit#48, NVIDIA/nvidia-docker#1730: after `systemctl
     # daemon-reload` every call says Unknown Error.
-    accelerators = NvmlAccelerators()
+    clock = Clock()
+    accelerators = NvmlAccelerators(clock=clock)
     nvml.show(FIRST)
     accelerators.read({})
     nvml.show(FIRST, failures={(COUNT, EVERY_DEVICE): pynvml.NVML_ERROR_UNKNOWN})
@@ -86,6 +92,7 @@ def test_a_container_that_loses_its_gpus_gets_them_back(nvml: FakeNvml) -> None:
         with pytest.raises(DeviceError, match=r"does not list the GPUs \(Unknown Error\)"):
             accelerators.read({})
     nvml.show(FIRST)
+    clock.now_s += 60
     assert ids(accelerators) == ["GPU-aaaa"]
 
 
@@ -151,6 +158,89 @@ def test_a_figure_that_is_not_supported_is_no_reason_to_start_again(nvml: FakeNv
     nvml.show(FIRST, SECOND, failures={("nvmlDeviceGetName", "GPU-bbbb"): code})
     accelerators.read({})
     assert not starts(nvml, accelerators)
+
+
+def test_nvml_that_fails_is_started_again_ever_more_rarely(nvml: FakeNvml) -> None:
+    clock = Clock()
+    accelerators = NvmlAccelerators(clock=clock)
+    nvml.show(FIRST, failures={(START, EVERY_DEVICE): pynvml.NVML_ERROR_UNKNOWN})
+    for pause_s in (0, 0, 1, 2, 4):
+        clock.now_s += pause_s
+        with pytest.raises(DeviceError, match="cannot be started"):
+            accelerators.read({})
+    nvml.show(FIRST)
+    clock.now_s += 7.9
+    with pytest.raises(DeviceError, match="cannot be started"):
+        accelerators.read({})
+    clock.now_s += 0.1
+    assert ids(accelerators) == ["GPU-aaaa"]
+
+
+# --- calls that hang ---
+
+
+def threads_in_nvml() -> int:
+    return sum(thread.name.startswith("xonar ") for thread in threading.enumerate())
+
+
+def impatient(nvml: FakeNvml, clock: Clock | None = None) -> NvmlAccelerators:
+    accelerators = NvmlAccelerators(answer_seconds=1.0, clock=clock or Clock())
+    nvml.show(FIRST, SECOND)
+    accelerators.read({})
+    return accelerators
+
+
+@pytest.mark.parametrize("function", [HANDLE, "nvmlDeviceGetMemoryInfo_v2"])
+def test_a_gpu_that_hangs_is_unreadable_and_costs_one_thread(nvml: FakeNvml, function: str) -> None:
+    accelerators = impatient(nvml)
+    nvml.show(FIRST, SECOND, failures={(function, "GPU-aaaa"): HANG})
+    for _ in range(5):
+        first, second = accelerators.read({})
+        assert "NVML cannot read it: it has not answered" in (first.unavailable or "")
+        assert (first.id, first.memory_mib) == ("GPU-aaaa", 32768)
+        assert (second.id, second.unavailable) == ("GPU-bbbb", None)
+    assert threads_in_nvml() == 1
+    nvml.show(FIRST, SECOND)
+    until(lambda: threads_in_nvml() == 0)
+    assert [reading.unavailable for reading in accelerators.read({})] == [None, None]
+
+
+def test_nvml_that_hangs_as_a_whole_costs_one_thread_and_recovers(nvml: FakeNvml) -> None:
+    clock = Clock()
+    accelerators = impatient(nvml, clock)
+    nvml.show(FIRST, SECOND, failures={(COUNT, EVERY_DEVICE): HANG})
+    for _ in range(5):
+        clock.now_s += 60
+        with pytest.raises(
+            DeviceError, match=r"does not list the GPUs: it has not answered.*hangs"
+        ):
+            accelerators.read({})
+    assert threads_in_nvml() == 1
+    accelerators.close()  # would wait for the call that hangs
+    nvml.show(FIRST, SECOND)
+    until(lambda: threads_in_nvml() == 0)
+    clock.now_s += 60
+    assert ids(accelerators) == ["GPU-aaaa", "GPU-bbbb"]
+
+
+def test_nvml_that_hangs_when_it_is_started_again_is_waited_for_in_one_thread(
+    nvml: FakeNvml,
+) -> None:
+    clock = Clock()
+    accelerators = impatient(nvml, clock)
+    accelerators.close()
+    nvml.show(FIRST, SECOND, failures={(START, EVERY_DEVICE): HANG})
+    for _ in range(3):
+        clock.now_s += 60
+        with pytest.raises(DeviceError, match=r"cannot be started: it has not answered.*hangs"):
+            accelerators.read({})
+    assert threads_in_nvml() == 1
+    nvml.show(FIRST, SECOND)
+    until(lambda: threads_in_nvml() == 0)
+    clock.now_s += 60
+    assert ids(accelerators) == ["GPU-aaaa", "GPU-bbbb"]
+    accelerators.close()
+    assert ids(accelerators) == ["GPU-aaaa", "GPU-bbbb"]
 
 
 # --- what the worker was given ---

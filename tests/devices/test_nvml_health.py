@@ -45,7 +45,7 @@ def test_a_gpu_without_such_figures_is_healthy(nvml: FakeNvml) -> None:
     "code", [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND]
 )
 def test_figures_that_are_not_for_us_are_no_fault(nvml: FakeNvml, code: int) -> None:
-    functions = ("ComputeMode", "TotalEccErrors", "RemappedRows")
+    functions = ("ComputeMode", "TotalEccErrors", "RemappedRows", "RetiredPagesPendingStatus")
     nvml.show(
         FakeGpu(uuid="GPU-a", compute_mode=3),
         failures={(f"nvmlDeviceGet{name}", EVERY_DEVICE): code for name in functions},
@@ -58,3 +58,9 @@ def test_a_gpu_with_a_problem_still_shows_its_memory(nvml: FakeNvml) -> None:
     nvml.show(FakeGpu(uuid="GPU-a", ecc_errors=2, used_mib=900))
     (reading,) = NvmlAccelerators().read({})
     assert (reading.memory_mib, reading.used_mib) == (32768, 900)
+
+
+def test_pages_that_wait_for_a_reset_make_a_gpu_unavailable(nvml: FakeNvml) -> None:
+    problem = problem_of(nvml, FakeGpu(uuid="GPU-a", pages_pending=True))
+    assert problem == "broken pages of its memory wait to be retired; reset the GPU"
+    assert problem_of(nvml, FakeGpu(uuid="GPU-a", pages_pending=False)) is None

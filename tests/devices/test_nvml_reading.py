@@ -18,8 +18,11 @@ RIGHT = FakeSlice(uuid="MIG-eeee", gpu_instance=2, name="NVIDIA A100-SXM4-40GB M
 DIVIDED = FakeGpu(uuid="GPU-ffff", name="NVIDIA A100-SXM4-40GB", slices=(LEFT, RIGHT))
 
 
+NO_PROC = Path("/nonexistent")  # process ids are then what NVML says, wherever this runs
+
+
 def read(accelerators: NvmlAccelerators | None = None) -> tuple[DeviceReading, ...]:
-    return (accelerators or NvmlAccelerators()).read({})
+    return (accelerators or NvmlAccelerators(proc=NO_PROC)).read({})
 
 
 def by_id(readings: tuple[DeviceReading, ...]) -> dict[str, DeviceReading]:
@@ -184,6 +187,15 @@ def test_host_process_ids_are_given_as_ids_of_this_namespace(
     assert reading.used_mib == 7002 + 7003
 
 
+def test_what_no_process_is_said_to_have_is_unattributed(nvml: FakeNvml) -> None:
+    # wookayin/gpustat#157: 6100 MiB were missing from the list of processes.
+    processes = (FakeProcess(pid=11, memory_mib=1000), FakeProcess(pid=12, memory_mib=None))
+    nvml.show(FakeGpu(uuid="GPU-aaaa", used_mib=7100, processes=processes))
+    (reading,) = read()
+    assert reading.unattributed_mib == 6100
+    assert reading.driver_keeps_memory
+
+
 # --- MIG ---
 
 
@@ -327,9 +339,10 @@ def test_a_gpu_broken_from_the_start_is_shown_by_its_position_until_it_has_a_nam
     nvml.show(FIRST, SECOND, failures=failure)
     _, broken = read(accelerators)
     assert (broken.id, broken.model, broken.memory_mib) == ("gpu-1", "unknown", 0)
+    assert not broken.named
     assert broken.unavailable == "NVML cannot read it: GPU is lost"
     nvml.show(FIRST, SECOND)
-    assert [r.id for r in read(accelerators)] == ["GPU-aaaa", "GPU-bbbb"]
+    assert [(r.id, r.named) for r in read(accelerators)] == [("GPU-aaaa", True), ("GPU-bbbb", True)]
 
 
 def test_a_gpu_that_is_no_longer_listed_is_remembered_and_the_rest_keep_their_ids(

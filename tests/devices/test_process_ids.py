@@ -6,14 +6,13 @@ the host, or none. XuehaiPan/nvitop#152, wookayin/gpustat#95: the process ends i
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from xonar_prefect.devices.process_ids import ids_here
 
-OURS, OTHERS = "pid:[4026532001]", "pid:[4026532002]"
+OURS, OTHERS, HOST = "pid:[4026532001]", "pid:[4026532002]", "pid:[4026531836]"
 
 
 def add_process(proc: Path, name: str, ids: tuple[int, ...], namespace: str) -> Path:
@@ -25,8 +24,9 @@ def add_process(proc: Path, name: str, ids: tuple[int, ...], namespace: str) -> 
     return directory
 
 
-def test_on_the_host_every_id_is_itself() -> None:
-    assert ids_here([os.getpid(), 1], Path("/proc")) == {os.getpid(): os.getpid(), 1: 1}
+def test_on_the_host_every_id_is_itself(tmp_path: Path) -> None:
+    add_process(tmp_path, "self", (12,), HOST)
+    assert ids_here([13, 1], tmp_path) == {13: 13, 1: 1}
 
 
 def test_an_outer_proc_maps_host_ids_to_ours(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_process_of_another_container_is_left_out(tmp_path: Path) -> None:
 
 def test_a_process_of_the_host_itself_is_left_out(tmp_path: Path) -> None:
     add_process(tmp_path, "self", (7001, 12), OURS)
-    add_process(tmp_path, "12", (12,), "pid:[4026531836]")
+    add_process(tmp_path, "12", (12,), HOST)
     assert ids_here([12], tmp_path) == {}
 
 
@@ -64,3 +64,20 @@ def test_without_levels_every_id_is_itself(tmp_path: Path, status: str | None) -
         (tmp_path / "self").mkdir()
         (tmp_path / "self" / "status").write_text(status)
     assert ids_here([42], tmp_path) == {42: 42}
+
+
+def open_file(directory: Path, target: str) -> None:
+    (directory / "fd").mkdir(exist_ok=True)
+    number = len(list((directory / "fd").iterdir()))
+    (directory / "fd" / str(number)).symlink_to(target)
+
+
+def test_in_a_container_of_its_own_an_id_counts_only_if_its_process_has_a_gpu(
+    tmp_path: Path,
+) -> None:
+    # NVIDIA/nvidia-docker#1483: ids of the host, which here are those of other processes.
+    add_process(tmp_path, "self", (12,), OURS)
+    for name, target in (("13", "/dev/nvidia0"), ("14", "/dev/null"), ("15", "/dev/dxg")):
+        open_file(add_process(tmp_path, name, (int(name),), OURS), target)
+    add_process(tmp_path, "16", (16,), OURS)  # its files are not ours to see
+    assert ids_here([13, 14, 15, 16, 9999], tmp_path) == {13: 13, 15: 15}

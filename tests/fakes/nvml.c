@@ -7,22 +7,27 @@
  *
  * State, one record a line, fields separated by tabs (tests/fakes/nvml.py writes it):
  *   gpu      uuid name total used reserved compute_mode ecc_errors rows_pending mig_capable mig_on
+ *            pages_pending
  *   slice    gpu uuid name total used gpu_instance compute_instance
  *   process  device kind pid bytes
  *   fail     function code device
- * Memory is in bytes. `ecc_errors` and `rows_pending` are -1 where not supported; `bytes` is -1
- * where not available. `device` is a UUID or `*`. A slice belongs to the GPU named by its UUID.
+ * Memory is in bytes. `ecc_errors`, `rows_pending` and `pages_pending` are -1 where not supported,
+ * `bytes` where not available. `device` is a UUID or `*`. A slice belongs to the GPU named by its
+ * UUID. A failure of code -1 is none: the call hangs, in the driver, until the state says otherwise.
  */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 typedef int Result;
 typedef void *Handle;
 
 enum {
+    HANG = -1,
     SUCCESS = 0,
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
@@ -39,7 +44,7 @@ enum {
 enum { MAX_DEVICES = 64, MAX_PROCESSES = 256, MAX_FAILURES = 64, MAX_FIELDS = 12 };
 
 typedef struct {
-    int is_slice, compute_mode, mig_capable, mig_on;
+    int is_slice, compute_mode, mig_capable, mig_on, pages_pending;
     unsigned gpu_instance, compute_instance;
     long long ecc_errors, rows_pending;
     unsigned long long total, used, reserved;
@@ -51,6 +56,7 @@ typedef struct { char function[64], device[96]; int code; } Failure;
 static Device devices[MAX_DEVICES];
 static Process processes[MAX_PROCESSES];
 static Failure failures[MAX_FAILURES];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int device_count, process_count, failure_count;
 static int references;             /* nvmlInit minus nvmlShutdown */
 static uintptr_t generation = 1;   /* handles of an earlier initialisation are invalid */
@@ -60,7 +66,7 @@ static void copy(char *target, size_t size, const char *text) {
 }
 
 static void read_record(char **f, int n) {
-    if (!strcmp(f[0], "gpu") && n == 11 && device_count < MAX_DEVICES) {
+    if (!strcmp(f[0], "gpu") && n == 12 && device_count < MAX_DEVICES) {
         Device *d = &devices[device_count++];
         copy(d->uuid, sizeof d->uuid, f[1]);
         copy(d->name, sizeof d->name, f[2]);
@@ -72,6 +78,7 @@ static void read_record(char **f, int n) {
         d->rows_pending = atoll(f[8]);
         d->mig_capable = atoi(f[9]);
         d->mig_on = atoi(f[10]);
+        d->pages_pending = atoi(f[11]);
     } else if (!strcmp(f[0], "slice") && n == 8 && device_count < MAX_DEVICES) {
         Device *d = &devices[device_count++];
         d->is_slice = 1;
@@ -117,12 +124,31 @@ static int read_state(void) {
     return 1;
 }
 
-static Result injected(const char *function, const char *uuid) {
+static int take(void) { return pthread_mutex_lock(&mutex); }
+static void give(int *taken) {
+    (void)taken;
+    pthread_mutex_unlock(&mutex);
+}
+/* For the rest of the function: several threads may call, also while one of them hangs. */
+#define ALONE __attribute__((cleanup(give))) int taken = take()
+
+static Result failure_of(const char *function, const char *uuid) {
     for (int i = 0; i < failure_count; i++)
         if (!strcmp(failures[i].function, function) &&
             (!strcmp(failures[i].device, "*") || (uuid && !strcmp(failures[i].device, uuid))))
             return failures[i].code;
     return SUCCESS;
+}
+
+static Result injected(const char *function, const char *uuid) {
+    Result code;
+    while ((code = failure_of(function, uuid)) == HANG) {
+        give(NULL);
+        usleep(1000);
+        take();
+        if (!read_state()) return DRIVER_NOT_LOADED;
+    }
+    return code;
 }
 
 static Handle handle_of(const Device *d) {
@@ -142,6 +168,7 @@ static Device *gpu_at(unsigned index) {
 
 /* Every call starts with one of these: state, initialisation, handle, injected error. */
 #define ENTER(uuid)                                    \
+    ALONE;                                             \
     do {                                               \
         if (!references) return UNINITIALIZED;         \
         if (!read_state()) return DRIVER_NOT_LOADED;   \
@@ -164,6 +191,7 @@ static Result text(char *target, unsigned size, const char *value) {
 }
 
 API Result nvmlInitWithFlags(unsigned flags) {
+    ALONE;
     (void)flags;
     if (!read_state()) return DRIVER_NOT_LOADED;
     Result failure = injected(__func__, NULL);
@@ -175,6 +203,7 @@ API Result nvmlInitWithFlags(unsigned flags) {
 API Result nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 API Result nvmlShutdown(void) {
+    ALONE;
     if (!references) return UNINITIALIZED;
     if (--references == 0) generation++;
     return SUCCESS;
@@ -286,6 +315,13 @@ API Result nvmlDeviceGetRemappedRows(Handle handle, unsigned *corrected, unsigne
     if (d->is_slice || d->rows_pending < 0) return NOT_SUPPORTED;
     *corrected = *uncorrected = *failed = 0;
     *pending = d->rows_pending > 0;
+    return SUCCESS;
+}
+
+API Result nvmlDeviceGetRetiredPagesPendingStatus(Handle handle, int *pending) {
+    ENTER_DEVICE(d);
+    if (d->is_slice || d->pages_pending < 0) return NOT_SUPPORTED;
+    *pending = d->pages_pending;
     return SUCCESS;
 }
 

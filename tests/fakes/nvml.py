@@ -22,6 +22,7 @@ from unittest import mock
 SONAME = "libnvidia-ml.so.1"
 STATE_VARIABLE = "FAKE_NVML_STATE"
 EVERY_DEVICE = "*"
+HANG = -1
 _BYTES_PER_MIB = 1024 * 1024
 
 
@@ -62,6 +63,7 @@ class FakeGpu:
     compute_mode: int = 0
     ecc_errors: int | None = 0
     rows_pending: bool | None = None
+    pages_pending: bool | None = None
     mig_capable: bool = False
     slices: tuple[FakeSlice, ...] | None = None
     processes: tuple[FakeProcess, ...] = ()
@@ -79,8 +81,8 @@ class FakeNvml:
 
         Args:
             gpus: What NVML lists, in its order.
-            failures: NVML error codes by function name and UUID (`EVERY_DEVICE` for all, and
-                for functions of no device).
+            failures: NVML error codes, or `HANG`, by function name and UUID (`EVERY_DEVICE` for
+                all, and for functions of no device).
         """
         records: list[tuple[object, ...]] = []
         for gpu in gpus:
@@ -97,6 +99,7 @@ class FakeNvml:
                     -1 if gpu.rows_pending is None else int(gpu.rows_pending),
                     int(gpu.mig_capable or gpu.slices is not None),
                     int(gpu.slices is not None),
+                    -1 if gpu.pages_pending is None else int(gpu.pages_pending),
                 )
             )
             records += _process_records(gpu)
@@ -166,7 +169,7 @@ def _compiled() -> Path:
     subprocess.run(
         [
             compiler() or "cc",
-            *("-shared", "-fPIC", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),
+            *("-shared", "-fPIC", "-pthread", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),
             *("-fvisibility=hidden", f"-Wl,-soname,{SONAME}"),
             *("-o", str(library), str(Path(__file__).with_suffix(".c"))),
         ],

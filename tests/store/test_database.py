@@ -12,12 +12,13 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, event, inspect
+from sqlalchemy import create_engine, event, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from tests.disks import fill, mounted
-from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.ledger import LedgerEntry, SlotState, Transition
 from xonar_prefect.core.models import Observation, Profile
+from xonar_prefect.core.quarantine import Quarantine
 from xonar_prefect.errors import StoreTooNewError, StoreUnusableError
 from xonar_prefect.store import Store, database
 from xonar_prefect.store.tables import (
@@ -25,6 +26,8 @@ from xonar_prefect.store.tables import (
     LedgerRow,
     ObservationRow,
     ProfileRow,
+    QuarantineRow,
+    TransitionRow,
     metadata,
 )
 
@@ -89,6 +92,29 @@ def test_migrations_can_be_taken_back(file: Path) -> None:
     Store.open(address(file)).close()
 
 
+def test_releases_of_the_first_version_are_kept_without_pool_and_host(file: Path) -> None:
+    Store.open(address(file)).close()
+    engine = create_engine(address(file))
+    config = Config()
+    config.set_main_option("script_location", "xonar_prefect.store:migrations")
+    config.set_main_option("path_separator", "os")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        connection.execute(
+            text(
+                "INSERT INTO xonar_ledger (run_id, reserved_at_s, name, worker, state, devices,"
+                " device_model, partners, code, reason, run_directory, co_runs) VALUES"
+                " ('r', 1.0, 'owl', 'one', 'running', '[\"cpu-0\"]', 'core', '[]', '', '', 'd',"
+                " '[]')"
+            )
+        )
+    engine.dispose()
+    with Store.open(address(file)) as store:
+        (entry,) = store.open_entries("one", pool="gpus", host="box")
+    assert (entry.devices, entry.pool, entry.host) == (("cpu-0",), None, None)
+
+
 def test_migrations_of_another_application_in_the_same_database_are_left_alone(
     tmp_path: Path,
 ) -> None:
@@ -104,7 +130,13 @@ def test_migrations_of_another_application_in_the_same_database_are_left_alone(
 
 @pytest.mark.parametrize(
     ("value", "row"),
-    [(Profile, ProfileRow), (Observation, ObservationRow), (LedgerEntry, LedgerRow)],
+    [
+        (Profile, ProfileRow),
+        (Observation, ObservationRow),
+        (LedgerEntry, LedgerRow),
+        (Transition, TransitionRow),
+        (Quarantine, QuarantineRow),
+    ],
 )
 def test_every_field_of_a_value_has_a_column(value: type, row: type) -> None:
     assert {field.name for field in fields(value)} <= set(row.model_fields)

@@ -19,7 +19,7 @@ from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Hold, Limits, ReasonCode, Refuse, Release, Snapshot, Training
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.devices.base import DeviceReading
-from xonar_prefect.errors import DeviceError, StoreUnusableError
+from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.run_directory import Status
 from xonar_prefect.store import Store
 from xonar_prefect.worker.dispatch import Dispatch
@@ -39,9 +39,7 @@ class World:
     refusals: dict[str, str] = field(default_factory=dict)
     devices: tuple[DeviceReading, ...] = (
         DeviceReading(id="cpu-0", index=0, model="core", memory_mib=8000),
-        DeviceReading(id="cpu-9", index=9, model="core", memory_mib=8000),  # another worker's
     )
-    driver_fails: bool = False
     request_mib: int = 100
     disk_is_full: bool = False
     host: Host = field(default_factory=Host)
@@ -126,8 +124,6 @@ class FakeAccelerators:
         self._world = world
 
     def read(self, processes: Mapping[str, Sequence[int]]) -> tuple[DeviceReading, ...]:
-        if self._world.driver_fails:
-            raise DeviceError("The driver is gone.")
         return self._world.devices
 
 
@@ -181,11 +177,14 @@ def make(world: World, store: Store, slots: Slots, tmp_path: Path) -> Make:
     async def submit(flow_runs: Sequence[FlowRun]) -> None:
         world.submitted += [run.name for run in flow_runs]
 
+    async def read_devices() -> tuple[DeviceReading, ...]:
+        return world.devices
+
     def make(**changes: Any) -> Dispatch:
         parts: dict[str, Any] = {
             "policy": policy_named("parallel"),
             "accelerators": FakeAccelerators(world),
-            "own_devices": frozenset(["cpu-0"]),
+            "read_devices": read_devices,
             "locks": Locks(tmp_path / "locks"),
             "store": store,
             "slots": slots,
@@ -224,15 +223,6 @@ async def test_what_is_released_is_reserved_written_down_and_submitted_once(
     assert str(third.id) not in slots
 
 
-async def test_devices_of_other_workers_are_not_used(
-    world: World, make: Make, slots: Slots
-) -> None:
-    for name in ("a", "b", "c"):
-        world.submit_run(name)
-    await make(limits=Limits(max_trainings_per_gpu=1)).decide(fresh=True)
-    assert [slot.entry.devices for slot in slots] == [("cpu-0",)]
-
-
 async def test_what_cannot_be_written_down_is_not_started(
     world: World, make: Make, slots: Slots
 ) -> None:
@@ -246,16 +236,15 @@ async def test_what_cannot_be_written_down_is_not_started(
     assert world.submitted == ["a"]
 
 
-async def test_while_the_driver_fails_nothing_is_released_or_refused(
-    world: World, make: Make, caplog: pytest.LogCaptureFixture
+async def test_while_no_device_can_be_read_nothing_is_released_or_refused(
+    world: World, make: Make
 ) -> None:
     world.submit_run("a")
-    world.driver_fails = True
+    devices, world.devices = world.devices, ()
     dispatch = make()
     assert await dispatch.decide(fresh=True) == []
     assert world.held == {"a": ReasonCode.NO_DEVICE}
-    assert "The driver is gone." in caplog.text
-    world.driver_fails = False
+    world.devices = devices
     await dispatch.decide(fresh=False)
     assert world.submitted == ["a"]
 
@@ -420,15 +409,20 @@ def quiet_parts(dispatch: Dispatch) -> object:
     async def nothing(*_: object) -> None:
         pass
 
+    async def unchanged() -> bool:
+        return False
+
     class NoSlots(list[Slot]):
         async def settle(self) -> None:
             pass
 
     return SimpleNamespace(
         dispatch=dispatch,
+        devices=SimpleNamespace(look=nothing),
+        health=SimpleNamespace(look=unchanged),
         learning=SimpleNamespace(rebuild=nothing),
         recovery=SimpleNamespace(run=nothing, put_back_orphans=nothing),
-        locks=SimpleNamespace(take_back=lambda: None),
+        locks=SimpleNamespace(keep=lambda: None),
         claims=SimpleNamespace(settle=nothing),
         supervision=SimpleNamespace(look=nothing),
         slots=NoSlots(),

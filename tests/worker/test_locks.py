@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -16,6 +20,7 @@ from xonar_prefect.errors import DevicesTakenError, SettingsError, WorkerNameTak
 from xonar_prefect.worker.locks import Locks
 
 Hold = Callable[[str], "subprocess.Popen[str]"]
+Launch = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
@@ -33,7 +38,9 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
     def hold(taking: str) -> subprocess.Popen[str]:
         program = f"""
 import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 from xonar_prefect.worker.locks import Locks
 locks = Locks(Path(sys.argv[1]))
 {taking}
@@ -75,25 +82,108 @@ def test_a_worker_without_a_device_left_is_told_so(locks: Locks, hold: Hold) -> 
         locks.take_devices(["cpu-0", "cpu-1"], owner="me")
 
 
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """Start a training that holds devices of a worker."""
+    started = []
+
+    def launch(worker: Locks, *devices: str) -> subprocess.Popen[bytes]:
+        with worker.lent(devices) as descriptors:
+            started.append(subprocess.Popen(["sleep", "120"], pass_fds=descriptors))
+        return started[-1]
+
+    yield launch
+    for process in started:
+        process.kill()
+        process.wait()
+
+
 def test_a_device_stays_taken_as_long_as_a_training_runs_there(
-    locks: Locks, tmp_path: Path
+    locks: Locks, tmp_path: Path, launch: Launch
 ) -> None:
     worker = Locks(tmp_path)
-    worker.take_devices(["cpu-0"], owner="gone")
-    training = subprocess.Popen(["sleep", "120"], pass_fds=worker.descriptors(["cpu-0"]))
+    worker.take_devices(["cpu-0", "cpu-1"], owner="gone")
+    training = launch(worker, "cpu-0", "cpu-1")
     worker.close()
     with pytest.raises(DevicesTakenError, match="gone"):
-        locks.take_devices(["cpu-0"], owner="me")
-    adopting = Locks(tmp_path)
-    assert adopting.take_devices(["cpu-0"], owner="gone") == {"cpu-0"}
-    assert adopting.descriptors(["cpu-0"]) == ()
+        locks.take_devices(["cpu-0", "cpu-1"], owner="me")
     training.kill()
     training.wait()
-    adopting.take_back()
-    assert len(adopting.descriptors(["cpu-0"])) == 1
+    assert locks.take_devices(["cpu-0", "cpu-1"], owner="me") == {"cpu-0", "cpu-1"}
+
+
+def test_a_worker_that_returns_has_its_devices_and_new_trainings_keep_them_too(
+    locks: Locks, tmp_path: Path, launch: Launch
+) -> None:
+    earlier = Locks(tmp_path)
+    earlier.take_devices(["cpu-0"], owner="one")
+    first = launch(earlier, "cpu-0")
+    earlier.close()
+    later = Locks(tmp_path)
+    assert later.take_devices(["cpu-0"], owner="one") == {"cpu-0"}
+    second = launch(later, "cpu-0")
+    later.close()
+    for training in (first, second):
+        with pytest.raises(DevicesTakenError, match="one"):
+            locks.take_devices(["cpu-0"], owner="me")
+        training.kill()
+        training.wait()
+    assert locks.take_devices(["cpu-0"], owner="me") == {"cpu-0"}
+
+
+def test_devices_are_taken_as_they_appear_each_once(locks: Locks) -> None:
+    assert locks.take_devices(["cpu-0"], owner="me") == {"cpu-0"}
+    assert locks.take_devices(["cpu-1"], owner="me") == {"cpu-1"}
+    assert locks.take_devices(["cpu-0"], owner="me", need_one=False) == frozenset()
+
+
+def test_having_no_device_may_be_no_error(locks: Locks, hold: Hold) -> None:
+    hold("locks.take_devices(['cpu-0'], owner='other')")
+    assert locks.take_devices(["cpu-0"], owner="me", need_one=False) == frozenset()
+
+
+def test_of_workers_that_start_at_once_one_has_the_device(tmp_path: Path) -> None:
+    workers = [Locks(tmp_path) for _ in range(8)]
+    ready = threading.Barrier(len(workers))
+
+    def take(worker: Locks) -> frozenset[str]:
+        ready.wait()
+        return worker.take_devices(["GPU-1"], owner=str(id(worker)), need_one=False)
+
+    with ThreadPoolExecutor(len(workers)) as threads:
+        taken = list(threads.map(take, workers))
+    assert sorted(len(each) for each in taken) == [0] * 7 + [1]
+    for worker in workers:
+        worker.close()
+
+
+def test_a_lock_that_was_tidied_away_while_it_was_taken_binds_nobody(
+    locks: Locks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    real = fcntl.flock
+
+    def tidied_up_before(file: IO[str], operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        Path(file.name).unlink()
+        real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", tidied_up_before)
+    assert locks.take_devices(["cpu-0"], owner="me") == {"cpu-0"}
     with pytest.raises(DevicesTakenError):
-        locks.take_devices(["cpu-0"], owner="me")
-    adopting.close()
+        Locks(tmp_path).take_devices(["cpu-0"], owner="other")
+
+
+def test_locks_in_use_are_kept_from_being_tidied_away(locks: Locks, tmp_path: Path) -> None:
+    locks.take_name("gpus", "one")
+    locks.take_devices(["cpu-0"], owner="one")
+    held = sorted(tmp_path.glob("*.lock"))
+    for file in held:
+        os.utime(file, (0, 0))
+    locks.keep()
+    fresh = [file for file in held if file.stat().st_mtime > 0]
+    assert len(fresh) == 2
 
 
 def test_no_device_at_all_is_nobodys_fault(locks: Locks) -> None:

@@ -30,6 +30,7 @@ class FakeParts:
         self.now_s = 1000.0
         self.synced = True
         self.changed = False
+        self.device_is_back = False
         self.wrong: Exception | None = None
         self.calls: list[str] = []
         self.watched: list[int] = []
@@ -40,12 +41,12 @@ class FakeParts:
         self.recovery = SimpleNamespace(
             run=self._noting("recover"), put_back_orphans=self._noting("orphans")
         )
-        self.locks = SimpleNamespace(take_back=lambda: None)
+        self.locks = SimpleNamespace(keep=lambda: None)
         self.claims = SimpleNamespace(settle=self._noting("settle"))
         self.supervision = SimpleNamespace(look=self._look, take_over=lambda slot: None)
-        self.dispatch = SimpleNamespace(
-            decide=self._decide, read_devices=None, has_more_to_explain=False
-        )
+        self.devices = SimpleNamespace(look=None)
+        self.health = SimpleNamespace(look=self._look_at_devices)
+        self.dispatch = SimpleNamespace(decide=self._decide, has_more_to_explain=False)
         self.exits = SimpleNamespace(watch=self.watched.append)
 
     def _noting(self, name: str) -> Any:
@@ -59,6 +60,9 @@ class FakeParts:
         if self.wrong is not None:
             raise self.wrong
         return self.changed
+
+    async def _look_at_devices(self) -> bool:
+        return self.device_is_back
 
     async def _decide(self, *, fresh: bool) -> list[str]:
         self.calls.append("decide afresh" if fresh else "decide")
@@ -128,6 +132,16 @@ async def test_a_slot_that_became_free_is_reason_to_decide_at_once(
     await turns.take()
     parts.after()
     parts.changed = True
+    await turns.take()
+    assert parts.after() == ["look", "decide"]
+
+
+async def test_a_device_that_is_back_is_reason_to_decide_at_once(
+    turns: Turns, parts: FakeParts
+) -> None:
+    await turns.take()
+    parts.after()
+    parts.device_is_back = True
     await turns.take()
     assert parts.after() == ["look", "decide"]
 

@@ -25,7 +25,7 @@ def application() -> App:
     app.command(pool.app)
     app.command(worker.app)
     app.command(queue.queue)
-    app.command(gpus.gpus)
+    app.command(gpus.app)
     app.command(profile.profile)
     app.command(profiles.app)
     app.command(simulate)

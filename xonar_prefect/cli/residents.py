@@ -35,6 +35,24 @@ class LocalTraining:
         done = str(self.status.steps_done) if total is None else f"{self.status.steps_done}/{total}"
         return done if self.status.phase == "training" else f"{done} {self.status.phase}"
 
+    def slot_as_json(self) -> dict[str, Any]:
+        """Return the slot that it holds as JSON values."""
+        entry = self.entry
+        return {
+            "state": entry.state.value,
+            "reason": entry.reason or None,
+            "since_s": entry.state_since_s,
+            "run_id": entry.run_id,
+            "name": entry.name,
+            "request_mib": entry.request_mib,
+            "partners": list(self.partners),
+            "worker": entry.worker,
+            "host": entry.host,
+            "pid": entry.launcher_pid,
+            "started_ticks": entry.launcher_started_ticks,
+            "boot_id": entry.boot_id,
+        }
+
     def as_json(self) -> dict[str, Any]:
         """Return its figures as JSON values; unknown is None."""
         status = self.status

@@ -1,4 +1,4 @@
-"""Profiles, recipes, observations and ledger entries as JSON values, and back."""
+"""What is stored or published as JSON values, and back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from xonar_prefect.core.identity import Recipe
-from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
+from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState, Transition
 from xonar_prefect.core.models import Observation, Profile
+from xonar_prefect.core.quarantine import Quarantine, QuarantineCause
 
 # Types of the artifacts that carry them. Stored by Prefect: never renamed.
 PROFILE_ARTIFACT_TYPE = "xonar-profile"
@@ -79,3 +80,33 @@ def ledger_entry_from_dict(values: Mapping[str, Any]) -> LedgerEntry:
     known["state"] = SlotState(known["state"])
     known["co_runs"] = tuple(CoRun(**_known(CoRun, each)) for each in known.get("co_runs", ()))
     return LedgerEntry(**known)
+
+
+def transition_to_dict(transition: Transition) -> dict[str, Any]:
+    """Return the transition as JSON values; unknown is None."""
+    return {**asdict(transition), "state": transition.state.value}
+
+
+def transition_from_dict(values: Mapping[str, Any]) -> Transition:
+    """Read a transition; fields of a newer version are ignored.
+
+    Raises:
+        ValueError: A state that this version does not know.
+    """
+    known = _known(Transition, values)
+    return Transition(**{**known, "state": SlotState(known["state"])})
+
+
+def quarantine_to_dict(quarantine: Quarantine) -> dict[str, Any]:
+    """Return the quarantine as JSON values; unknown is None."""
+    return {**asdict(quarantine), "cause": quarantine.cause.value}
+
+
+def quarantine_from_dict(values: Mapping[str, Any]) -> Quarantine:
+    """Read a quarantine; fields of a newer version are ignored.
+
+    Raises:
+        ValueError: A cause that this version does not know.
+    """
+    known = _known(Quarantine, values)
+    return Quarantine(**{**known, "cause": QuarantineCause(known["cause"])})

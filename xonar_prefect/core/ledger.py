@@ -47,6 +47,8 @@ class LedgerEntry:
         run_id: Id of the flow run.
         name: Its name, for people.
         worker: Name of the worker that released it.
+        pool: The work pool of that worker; None in entries of versions before this field.
+        host: The host it runs on; None in entries of versions before this field.
         state: Where it is in the life of its slot.
         devices: Ids of its devices.
         device_model: Their model.
@@ -65,12 +67,15 @@ class LedgerEntry:
         launched_at_s: When its process was started.
         ended_at_s: When its command ended.
         exit_code: Exit code of its command; negative for a signal; None when unknown.
+        freed_at_s: When its slot was free again.
         co_runs: Its measured windows, alone and beside partners.
     """
 
     run_id: str
     name: str
     worker: str
+    pool: str | None = None
+    host: str | None = None
     state: SlotState
     devices: tuple[str, ...] = ()
     device_model: str = "none"
@@ -88,4 +93,74 @@ class LedgerEntry:
     launched_at_s: float | None = None
     ended_at_s: float | None = None
     exit_code: int | None = None
+    freed_at_s: float | None = None
     co_runs: tuple[CoRun, ...] = ()
+
+    @property
+    def state_since_s(self) -> float:
+        """When it came into its state; where that was not noted, the latest time that was."""
+        since = {
+            SlotState.RESERVED: self.reserved_at_s,
+            SlotState.RUNNING: self.launched_at_s,
+            SlotState.DRAINING: self.ended_at_s,
+            SlotState.ENDED: self.freed_at_s,
+        }[self.state]
+        noted = (self.reserved_at_s, self.launched_at_s, self.ended_at_s, self.freed_at_s)
+        return since if since is not None else max(at for at in noted if at is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A step in the life of a slot; what stands here is never changed.
+
+    Attributes:
+        at_s: When it was taken.
+        state: The state it led to.
+        run_id: Id of the flow run.
+        reserved_at_s: Its release: the key of its ledger entry together with `run_id`.
+        worker: Name of the worker.
+        pool: Its work pool.
+        host: The host.
+        devices: Ids of the devices.
+        request_mib: Memory reserved on each of them; None for all of it.
+        partners: Run ids that were on its devices when it was released.
+        launcher_pid: Process id of the launcher; None before the launch.
+        launcher_started_ticks: Start time of that process.
+        boot_id: Boot of the host.
+        exit_code: Exit code of its command, once it has ended.
+    """
+
+    at_s: float
+    state: SlotState
+    run_id: str
+    reserved_at_s: float
+    worker: str
+    pool: str | None = None
+    host: str | None = None
+    devices: tuple[str, ...] = ()
+    request_mib: int | None = None
+    partners: tuple[str, ...] = ()
+    launcher_pid: int | None = None
+    launcher_started_ticks: int | None = None
+    boot_id: str | None = None
+    exit_code: int | None = None
+
+    @classmethod
+    def to_state_of(cls, entry: LedgerEntry) -> Transition:
+        """Return the step that led to the entry's present state."""
+        return cls(
+            at_s=entry.state_since_s,
+            state=entry.state,
+            run_id=entry.run_id,
+            reserved_at_s=entry.reserved_at_s,
+            worker=entry.worker,
+            pool=entry.pool,
+            host=entry.host,
+            devices=entry.devices,
+            request_mib=entry.request_mib,
+            partners=entry.partners,
+            launcher_pid=entry.launcher_pid,
+            launcher_started_ticks=entry.launcher_started_ticks,
+            boot_id=entry.boot_id,
+            exit_code=entry.exit_code,
+        )

@@ -291,6 +291,11 @@ class Device:
         _check_not_negative("used_mib", self.used_mib)
 
     @property
+    def is_slice(self) -> bool:
+        """Whether it is a part of a GPU; CUDA shows a process only the first of several."""
+        return self.id.startswith("MIG-")
+
+    @property
     def label(self) -> str:
         """Its name for people.
 

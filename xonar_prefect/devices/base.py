@@ -20,9 +20,13 @@ class DeviceReading:
         used_mib: In use by anybody, without `reserved_mib`; at least the sum of `used_by_pid`.
             Where it cannot be read the device is unavailable and shows what was last read:
             unknown is never zero.
-        used_by_pid: What is attributed to single processes; a process that is absent here has
+        used_by_pid: What is attributed to single processes, of anybody; one that is absent here has
             unknown usage.
         unavailable: Why nothing may be released to it, if so.
+        driver_keeps_memory: Memory is the driver's to take back: some may stay in use when the
+            process that had it is gone, and some may not be attributed to any process.
+        named: Its id is its own. False for a GPU that did not give its UUID: `gpu-N` stands for
+            its position, and it will have another id.
     """
 
     id: str
@@ -33,6 +37,13 @@ class DeviceReading:
     used_mib: int = 0
     used_by_pid: Mapping[int, int] = field(default_factory=dict)
     unavailable: str | None = None
+    driver_keeps_memory: bool = False
+    named: bool = True
+
+    @property
+    def unattributed_mib(self) -> int:
+        """What is in use and not attributed to any process: somebody has it, and it counts."""
+        return max(0, self.used_mib - sum(self.used_by_pid.values()))
 
 
 class Accelerators(Protocol):

@@ -10,7 +10,7 @@ from xonar_prefect.devices.cores import default_cores, parse_cores
 from xonar_prefect.devices.cpu import CpuAccelerators
 from xonar_prefect.devices.nvml import NvmlAccelerators
 from xonar_prefect.devices.visible import names_no_device
-from xonar_prefect.errors import NoDeviceError
+from xonar_prefect.errors import DeviceError, NoDeviceError, VisibleDevicesError
 
 
 def discover(
@@ -22,7 +22,8 @@ def discover(
     """Return the devices that the worker may use; there is at least one.
 
     `"auto"` takes GPUs, and cores only where there is no driver or no GPU for this worker. A
-    driver that is there but broken is an error and no reason to train on cores instead.
+    driver that is there but does not work is no reason to train on cores instead: it may recover,
+    and until then reading the devices raises what is wrong with it.
 
     Args:
         kind: Which devices.
@@ -32,7 +33,7 @@ def discover(
     Raises:
         NoDeviceError: GPUs were asked for and there is none.
         CoreListError: The list of cores is wrong.
-        DeviceError: The driver is broken, or `visible` names what is not there.
+        VisibleDevicesError: `visible` names what is not there.
     """
     if kind == "cpu":
         return _cores(cpu_cores)
@@ -48,7 +49,13 @@ def _gpus(visible: str | None) -> NvmlAccelerators:
     if names_no_device(visible):
         raise NoDeviceError(f"CUDA_VISIBLE_DEVICES is {visible!r}, which takes all GPUs away")
     gpus = NvmlAccelerators(visible=visible)
-    if not gpus.read({}):
+    try:
+        found = gpus.read({})
+    except (NoDeviceError, VisibleDevicesError):
+        raise
+    except DeviceError:
+        return gpus  # whoever reads them is told the same, as long as it lasts
+    if not found:
         gpus.close()
         raise NoDeviceError("the NVIDIA driver lists no GPU")
     return gpus

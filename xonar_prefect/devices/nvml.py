@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from xonar_prefect.devices.backoff import Backoff
 from xonar_prefect.devices.base import DeviceReading
+from xonar_prefect.devices.mps import keep_off_others
 from xonar_prefect.devices.nvml_reading import NvmlLook, Seen
+from xonar_prefect.devices.patience import PatientCalls, UnansweredError
 from xonar_prefect.devices.visible import names_no_device, select
 from xonar_prefect.errors import (
     DeviceError,
@@ -19,7 +23,8 @@ from xonar_prefect.errors import (
     UnknownDeviceError,
 )
 
-_LONGEST_RESTART_DELAY_SECONDS = 60.0
+# Without a persistent driver the first start wakes every GPU, which takes seconds for each.
+_FIRST_START_SECONDS = 90.0
 
 
 class NvmlAccelerators:
@@ -32,6 +37,7 @@ class NvmlAccelerators:
         visible: The worker's own `CUDA_VISIBLE_DEVICES`; None for all devices.
         proc: Where `/proc` is.
         clock: Seconds that only grow.
+        answer_seconds: How long NVML, and each GPU, may take to answer.
     """
 
     def __init__(
@@ -40,13 +46,17 @@ class NvmlAccelerators:
         visible: str | None = None,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
+        answer_seconds: float = 5.0,
     ) -> None:
         self._visible = visible
         self._proc = proc
-        self._clock = clock
-        self._connected = False
-        self._restart_delay_seconds = 0.0
-        self._restart_at_s: float | None = None
+        self._answer_seconds = answer_seconds
+        self._calls = PatientCalls()
+        self._starts = 0
+        self._start_seconds = max(answer_seconds, _FIRST_START_SECONDS)
+        self._restart = Backoff(clock)
+        self._retry = Backoff(clock)
+        self._failure: DeviceError | None = None
         self._allowed: frozenset[str] = frozenset()
         self._allowed_is_settled = False
         self._known: dict[str, Seen] = {}
@@ -68,17 +78,7 @@ class NvmlAccelerators:
         del processes
         if names_no_device(self._visible):
             return ()
-        nvml = self._connect()
-        look = NvmlLook(nvml, self._known, self._proc)
-        try:
-            found = look.devices()
-        except nvml.NVMLError as error:
-            self.close()
-            raise DeviceError(
-                f"NVML does not list the GPUs ({error}); see whether `nvidia-smi` does, and "
-                "restart the container or load the driver again."
-            ) from error
-        self._plan_restart(needed=look.needs_restart)
+        found = self._found()
         # A GPU that never gave its name is not remembered: it gets its true name when it can.
         self._known = {s.device.id: s for s in found if s.reading.memory_mib > 0}
         if not self._allowed_is_settled:
@@ -87,6 +87,42 @@ class NvmlAccelerators:
             # before every GPU has given its name.
             self._allowed_is_settled = self._visible is not None and len(self._known) == len(found)
         return tuple(seen.reading for seen in found if seen.device.id in self._allowed)
+
+    def _found(self) -> list[Seen]:
+        """Look at all devices; while NVML as a whole fails, only now and then."""
+        if self._failure is not None and not self._retry.take():
+            raise self._failure.with_traceback(None)
+        try:
+            found = self._look()
+        except DeviceError as error:
+            self._failure = error
+            self._retry.plan()
+            raise
+        self._failure = None
+        self._retry.reset()
+        return found
+
+    def _look(self) -> list[Seen]:
+        nvml = self._connect()
+        look = NvmlLook(nvml, self._known, self._proc, self._calls, self._answer_seconds)
+        try:
+            found = look.devices()
+        except UnansweredError as error:
+            raise DeviceError(
+                f"NVML does not list the GPUs: {error}; see whether `nvidia-smi` hangs too, and "
+                "reboot if it does."
+            ) from error
+        except nvml.NVMLError as error:
+            self.close()
+            raise DeviceError(
+                f"NVML does not list the GPUs ({error}); see whether `nvidia-smi` does, and "
+                "restart the container or load the driver again."
+            ) from error
+        if look.needs_restart:
+            self._restart.plan()
+        else:
+            self._restart.reset()
+        return found
 
     def environment(
         self, device_ids: Sequence[str], memory_limit_mib: int | None
@@ -108,6 +144,7 @@ class NvmlAccelerators:
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+            **keep_off_others(os.environ, os.getuid()),
         }
         smallest_mib = min((reading.memory_mib for reading in readings), default=0)
         if memory_limit_mib is not None and smallest_mib > 0:
@@ -129,11 +166,20 @@ class NvmlAccelerators:
 
     def close(self) -> None:
         """Shut NVML down; harmless when repeated, and a later `read` starts it again."""
-        if self._connected:
-            nvml = _pynvml()
-            self._connected = False
-            with suppress(nvml.NVMLError):
-                nvml.nvmlShutdown()
+        if self._starts == 0 or self._calls.hangs():
+            return  # NVML cannot be shut down under a call that hangs in it
+        with suppress(_pynvml().NVMLError, UnansweredError):
+            self._calls.call("stop", self._stop, self._answer_seconds)
+
+    def _start(self) -> None:
+        _pynvml().nvmlInit()
+        self._starts += 1  # also when nobody waits for it any more
+
+    def _stop(self) -> None:
+        # NVML counts: it lets go of the driver only with the last.
+        while self._starts > 0:
+            self._starts -= 1
+            _pynvml().nvmlShutdown()
 
     def _known_reading(self, device_id: str) -> DeviceReading:
         if device_id not in self._known:
@@ -145,13 +191,17 @@ class NvmlAccelerators:
 
     def _connect(self) -> Any:
         nvml = _pynvml()
-        if self._restart_at_s is not None and self._clock() >= self._restart_at_s:
-            self._restart_at_s = None
+        if self._restart.take():
             self.close()
-        if self._connected:
+        if self._starts > 0:
             return nvml
         try:
-            nvml.nvmlInit()
+            self._calls.call("start", self._start, self._start_seconds)
+        except UnansweredError as error:
+            raise DeviceError(
+                f"NVML cannot be started: {error}; see whether `nvidia-smi` hangs too, and reboot "
+                "if it does."
+            ) from error
         except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded) as error:
             raise NoDeviceError(f"the NVIDIA driver is missing or not loaded ({error})") from error
         except nvml.NVMLError_LibRmVersionMismatch as error:
@@ -161,18 +211,8 @@ class NvmlAccelerators:
                 f"NVML cannot be started ({error}); see whether `nvidia-smi` works, and restart "
                 "the container or load the driver again."
             ) from error
-        self._connected = True
+        self._start_seconds = self._answer_seconds
         return nvml
-
-    def _plan_restart(self, *, needed: bool) -> None:
-        if not needed:
-            self._restart_at_s = None
-            self._restart_delay_seconds = 0.0
-        elif self._restart_at_s is None:
-            self._restart_at_s = self._clock() + self._restart_delay_seconds
-            self._restart_delay_seconds = min(
-                max(1.0, 2 * self._restart_delay_seconds), _LONGEST_RESTART_DELAY_SECONDS
-            )
 
 
 def _pynvml() -> Any:

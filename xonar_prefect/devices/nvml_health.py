@@ -29,7 +29,12 @@ def own_problem(nvml: Any, gpu: Any) -> str | None:
     Raises:
         pynvml.NVMLError: The GPU cannot be asked.
     """
-    checks: tuple[Callable[[Any, Any], str | None], ...] = (_mode, _memory_errors, _broken_rows)
+    checks: tuple[Callable[[Any, Any], str | None], ...] = (
+        _mode,
+        _memory_errors,
+        _broken_rows,
+        _broken_pages,
+    )
     return next(filter(None, (_ask(check, nvml, gpu) for check in checks)), None)
 
 
@@ -64,3 +69,10 @@ def _broken_rows(nvml: Any, gpu: Any) -> str | None:
     if pending:
         return "broken rows of its memory wait to be replaced; reset the GPU"
     return None
+
+
+def _broken_pages(nvml: Any, gpu: Any) -> str | None:
+    # What GPUs before Ampere have in place of rows.
+    if nvml.nvmlDeviceGetRetiredPagesPendingStatus(gpu) == nvml.NVML_FEATURE_DISABLED:
+        return None
+    return "broken pages of its memory wait to be retired; reset the GPU"

@@ -9,11 +9,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.devices.nvml_health import absent_errors, own_problem
+from xonar_prefect.devices.patience import PatientCalls, UnansweredError
 from xonar_prefect.devices.process_ids import ids_here
 from xonar_prefect.devices.visible import ListedDevice
 
@@ -35,12 +37,23 @@ class NvmlLook:
         nvml: The module `pynvml`, initialised.
         known: What was seen before, by device id; a device that fails keeps this identity.
         proc: Where `/proc` is.
+        calls: Makes calls that may hang; the same for every look.
+        answer_seconds: How long one GPU may take to answer.
     """
 
-    def __init__(self, nvml: Any, known: Mapping[str, Seen], proc: Path) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        known: Mapping[str, Seen],
+        proc: Path,
+        calls: PatientCalls,
+        answer_seconds: float,
+    ) -> None:
         self._nvml = nvml
         self._known = known
         self._proc = proc
+        self._calls = calls
+        self._answer_seconds = answer_seconds
         self._lasting = {
             nvml.NVML_ERROR_UNINITIALIZED,
             nvml.NVML_ERROR_GPU_IS_LOST,
@@ -55,8 +68,10 @@ class NvmlLook:
 
         Raises:
             pynvml.NVMLError: NVML cannot even say how many GPUs there are.
+            UnansweredError: It does not answer at all.
         """
-        by_position = [self._gpu(place) for place in range(self._nvml.nvmlDeviceGetCount())]
+        count = self._calls.call("count", self._nvml.nvmlDeviceGetCount, self._answer_seconds)
+        by_position = [self._patiently(position) for position in range(count)]
         named = [seen for found in by_position if isinstance(found, list) for seen in found]
         missing = dict(self._known)
         for seen in named:
@@ -71,6 +86,14 @@ class NvmlLook:
         gone = "the driver no longer lists it: it was lost, or its MIG layout was changed"
         result += [_unavailable(seen, gone) for seen in missing.values()]
         return sorted(result, key=lambda seen: (seen.reading.index, seen.device.id))
+
+    def _patiently(self, position: int) -> list[Seen] | str:
+        """Look at one GPU; where one hangs, the next may well hang in the same lock."""
+        seconds = min(self._answer_seconds, 1.0) if self._calls.hangs() else self._answer_seconds
+        try:
+            return self._calls.call(f"GPU {position}", partial(self._gpu, position), seconds)
+        except UnansweredError as error:
+            return f"NVML cannot read it: {error}"
 
     def _gpu(self, position: int) -> list[Seen] | str:
         """Return the GPU or its slices; a text says why it does not even give its name."""
@@ -144,6 +167,7 @@ class NvmlLook:
             used_mib=max(used, sum(used_by_pid.values())),
             used_by_pid=used_by_pid,
             unavailable=problem,
+            driver_keeps_memory=True,
         )
         return Seen(device=device, reading=reading)
 
@@ -212,13 +236,18 @@ def _nameless(position: int, why: str, missing: Mapping[str, Seen]) -> list[Seen
     if known:
         return [_unavailable(seen, why) for seen in known]
     name = f"gpu-{position}"
-    unnamed = _never_read(ListedDevice(id=name, gpu_index=position, gpu_id=name))
-    return [_unavailable(unnamed, why)]
+    seen = _never_read(ListedDevice(id=name, gpu_index=position, gpu_id=name))
+    return [_unavailable(replace(seen, reading=replace(seen.reading, named=False)), why)]
 
 
 def _never_read(device: ListedDevice) -> Seen:
     reading = DeviceReading(
-        id=device.id, index=device.gpu_index, model="unknown", memory_mib=0, unavailable=""
+        id=device.id,
+        index=device.gpu_index,
+        model="unknown",
+        memory_mib=0,
+        unavailable="",
+        driver_keeps_memory=True,
     )
     return Seen(device=device, reading=reading)
 

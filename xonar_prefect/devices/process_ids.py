@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+_OF_THE_HOST = "pid:[4026531836]"  # the kernel's own number for the outermost namespace
+_GPU_FILES = ("/dev/nvidia", "/dev/dxg")
+
 
 def ids_here(host_ids: Iterable[int], proc: Path) -> dict[int, int]:
     """Return the ids in this process's own namespace by host id, where they can be known.
 
-    On the host, and in a container whose `/proc` shows only the container, nothing can or need
-    be mapped and every id is itself. Where `/proc` is that of an outer namespace, it names each
+    On the host every id is itself. Where `/proc` is that of an outer namespace, it names each
     process once per level (NSpid); a process that is not in our namespace is left out then, since
-    its host id might be the id of another process here.
+    its host id might be the id of another process here. In a container whose `/proc` shows only
+    the container nothing can be mapped, and drivers differ in whose ids they give: there an id
+    stands for the process of that number only if that one has a GPU open.
 
     Processes that end or are hidden in between are no error.
     """
     level = len(_ids_by_level(proc / "self")) - 1
-    if level <= 0:
+    if level <= 0 and _namespace(proc / "self") in (_OF_THE_HOST, None):
         return {host_id: host_id for host_id in host_ids}
+    if level <= 0:
+        return {id_: id_ for id_ in host_ids if _has_gpu_open(proc / str(id_))}
     here = {}
     for host_id in host_ids:
         directory = proc / str(host_id)
@@ -39,6 +45,21 @@ def _ids_by_level(directory: Path) -> list[int]:
         if line.startswith("NSpid:"):
             return [int(value) for value in line.split()[1:]]
     return []
+
+
+def _has_gpu_open(directory: Path) -> bool:
+    try:
+        descriptors = list((directory / "fd").iterdir())
+    except OSError:  # gone, or not ours to see
+        return False
+    return any(_target(each).startswith(_GPU_FILES) for each in descriptors)
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def _namespace(directory: Path) -> str | None:

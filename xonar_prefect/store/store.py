@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func
 from sqlmodel import Session, col, delete, select
-from sqlmodel.sql.expression import SelectOfScalar
 
 from xonar_prefect.core.codec import (
-    ledger_entry_from_dict,
-    ledger_entry_to_dict,
     observation_from_dict,
     observation_to_dict,
 )
 from xonar_prefect.core.identity import Recipe
-from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.ledger import LedgerEntry, Transition
 from xonar_prefect.core.models import Observation, Profile
-from xonar_prefect.store import profiles, retention
+from xonar_prefect.core.quarantine import Quarantine
+from xonar_prefect.store import ledger, profiles, retention
 from xonar_prefect.store.database import Database
 from xonar_prefect.store.profiles import StoredProfile
 from xonar_prefect.store.tables import (
     DurationRow,
     IngestedArtifactRow,
-    LedgerRow,
     ObservationRow,
     ProfileRow,
 )
@@ -240,28 +237,29 @@ class Store:
             return None if row is None else row.total_seconds / row.trainings
 
     def record(self, entry: LedgerEntry) -> None:
-        """Write a release down, replacing what was known of it."""
-        self._database.write(
-            lambda session: session.merge(LedgerRow(**ledger_entry_to_dict(entry)))
-        )
+        """Write a release down, replacing what was known of it; its transitions are kept."""
+        self._database.write(lambda session: ledger.record(session, entry))
 
-    def open_entries(self, worker: str | None = None) -> tuple[LedgerEntry, ...]:
-        """Return the releases whose slot is not free again, newest first; of all workers or one."""
-        statement = _NEWEST_RELEASE_FIRST.where(LedgerRow.state != SlotState.ENDED.value)
-        if worker is not None:
-            statement = statement.where(LedgerRow.worker == worker)
-        return self._entries(statement)
+    def open_entries(
+        self, worker: str | None = None, *, pool: str | None = None, host: str | None = None
+    ) -> tuple[LedgerEntry, ...]:
+        """Return the releases whose slot is not free again, newest first.
+
+        Args:
+            worker: Only those of workers of this name; a name means one worker only together
+                with its pool and host.
+            pool: Only those of this pool.
+            host: Only those on this host.
+        """
+        with self._database.reading() as session:
+            return ledger.entries(session, worker=worker, pool=pool, host=host, only_open=True)
 
     def entries(
         self, limit: int = 100, *, run_id: str | None = None, worker: str | None = None
     ) -> tuple[LedgerEntry, ...]:
         """Return the latest releases, newest first; of one run or one worker where given."""
-        statement = _NEWEST_RELEASE_FIRST.limit(limit)
-        if run_id is not None:
-            statement = statement.where(LedgerRow.run_id == run_id)
-        if worker is not None:
-            statement = statement.where(LedgerRow.worker == worker)
-        return self._entries(statement)
+        with self._database.reading() as session:
+            return ledger.entries(session, limit=limit, run_id=run_id, worker=worker)
 
     def remove_ended(self, before_s: float, limit: int) -> int:
         """Forget releases that ended before this time, at most so many; return how many."""
@@ -275,16 +273,26 @@ class Store:
             lambda session: retention.remove_observations(session, before_s, limit)
         )
 
-    def _entries(self, statement: SelectOfScalar[LedgerRow]) -> tuple[LedgerEntry, ...]:
+    def transitions(
+        self, limit: int | None = 1000, *, run_id: str | None = None
+    ) -> tuple[Transition, ...]:
+        """Return the latest transitions of slots, oldest first; of one run where given."""
         with self._database.reading() as session:
-            return tuple(
-                ledger_entry_from_dict(row.model_dump()) for row in session.exec(statement)
-            )
+            return ledger.transitions(session, limit=limit, run_id=run_id)
 
+    def record_quarantine(self, quarantine: Quarantine) -> None:
+        """Write a quarantine of a device down, replacing what was known of it."""
+        self._database.write(lambda session: ledger.record_quarantine(session, quarantine))
 
-_NEWEST_RELEASE_FIRST = select(LedgerRow).order_by(
-    col(LedgerRow.reserved_at_s).desc(), col(LedgerRow.run_id)
-)
+    def open_quarantines(self, host: str) -> tuple[Quarantine, ...]:
+        """Return the quarantines of a host's devices that last, in the order of their beginning."""
+        with self._database.reading() as session:
+            return ledger.quarantines(session, host, only_open=True, since_s=None)
+
+    def quarantines(self, host: str, since_s: float = 0.0) -> tuple[Quarantine, ...]:
+        """Return all quarantines of a host's devices that began since then, oldest first."""
+        with self._database.reading() as session:
+            return ledger.quarantines(session, host, only_open=False, since_s=since_s)
 
 
 def _is_new(session: Session, artifact_id: str) -> bool:

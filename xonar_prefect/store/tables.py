@@ -107,6 +107,8 @@ class LedgerRow(_Row, table=True):
     reserved_at_s: float = Field(primary_key=True)
     name: str
     worker: str = Field(index=True)
+    pool: str | None = None
+    host: str | None = None
     state: str = Field(index=True)
     devices: list[str] = Field(sa_type=JSON)
     device_model: str
@@ -123,4 +125,43 @@ class LedgerRow(_Row, table=True):
     launched_at_s: float | None = None
     ended_at_s: float | None = None
     exit_code: int | None = None
+    freed_at_s: float | None = None
     co_runs: list[dict[str, Any]] = Field(sa_type=JSON)
+
+
+class TransitionRow(_Row, table=True):
+    """A step in the life of a slot: written once, never changed."""
+
+    __tablename__: ClassVar[str] = "xonar_transition"
+
+    number: int | None = Field(default=None, primary_key=True)
+    at_s: float = Field(index=True)
+    state: str
+    run_id: str = Field(index=True)
+    reserved_at_s: float
+    worker: str
+    pool: str | None = None
+    host: str | None = None
+    devices: list[str] = Field(sa_type=JSON)
+    request_mib: int | None = Field(default=None, sa_type=BigInteger)
+    partners: list[str] = Field(sa_type=JSON)
+    launcher_pid: int | None = None
+    launcher_started_ticks: int | None = Field(default=None, sa_type=BigInteger)
+    boot_id: str | None = None
+    exit_code: int | None = None
+
+
+class QuarantineRow(_Row, table=True):
+    """A time in which a device took no training."""
+
+    __tablename__: ClassVar[str] = "xonar_quarantine"
+
+    host: str = Field(primary_key=True)
+    device: str = Field(primary_key=True)
+    cause: str = Field(primary_key=True)
+    begun_at_s: float = Field(primary_key=True)
+    reason: str = Field(sa_type=Text)
+    until_s: float | None = None
+    ended_at_s: float | None = None
+    pids: list[int] = Field(sa_type=JSON)
+    used_mib: int | None = Field(default=None, sa_type=BigInteger)

@@ -30,7 +30,7 @@ from xonar_prefect.core.models import (
 )
 from xonar_prefect.core.policies import Policy
 from xonar_prefect.devices.base import Accelerators, DeviceReading
-from xonar_prefect.errors import DeviceError, StoreError
+from xonar_prefect.errors import StoreError
 from xonar_prefect.run_directory import Placement
 from xonar_prefect.store import Store
 from xonar_prefect.worker.configuration import XonarJobConfiguration
@@ -61,7 +61,7 @@ class Dispatch:
         *,
         policy: Policy,
         accelerators: Accelerators,
-        own_devices: frozenset[str],
+        read_devices: Callable[[], Awaitable[tuple[DeviceReading, ...]]],
         locks: Locks,
         store: Store,
         slots: Slots,
@@ -78,7 +78,7 @@ class Dispatch:
     ) -> None:
         self._policy = policy
         self._accelerators = accelerators
-        self._own_devices = own_devices
+        self._read_devices = read_devices
         self._locks = locks
         self._store = store
         self._slots = slots
@@ -95,16 +95,6 @@ class Dispatch:
         self._clock = clock
         self._queue: QueueReading | None = None
         self.has_more_to_explain = False
-
-    async def read_devices(self) -> tuple[DeviceReading, ...]:
-        """Read this worker's devices; while the driver fails, none of them takes a training."""
-        processes = self._slots.processes_by_device()
-        try:
-            readings = await anyio.to_thread.run_sync(self._accelerators.read, processes)
-        except DeviceError as error:
-            _logger.error("No device can be read, so nothing is released: %s", error)
-            return ()
-        return tuple(reading for reading in readings if reading.id in self._own_devices)
 
     def queue_is_stale(self) -> None:
         """Have the queue read again before the next decision."""
@@ -169,10 +159,10 @@ class Dispatch:
             device_environment={**threads, **confined},
             working_directory=configuration.working_dir,
             processors=self._accelerators.processors(entry.devices) if entry.devices else None,
-            locks=self._locks.descriptors(entry.devices),
         )
         with anyio.CancelScope(shield=True):  # what was started is written down
-            slot.process = process = await start(launch)
+            with self._locks.lent(entry.devices) as descriptors:
+                slot.process = process = await start(replace(launch, locks=descriptors))
             await self._slots.advance(
                 slot,
                 state=SlotState.RUNNING,
@@ -202,7 +192,7 @@ class Dispatch:
                 0, self._runs_without_device - self._slots.without_device()
             ),
         )
-        devices = self._slots.devices(await self.read_devices())
+        devices = self._slots.devices(await self._read_devices())
         host = await anyio.to_thread.run_sync(self._host.read, tuple(self._slots))
         await self._peaks.note(self._slots, host, devices)
         stored = await anyio.to_thread.run_sync(self._store.profiles)

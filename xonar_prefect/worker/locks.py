@@ -6,7 +6,8 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -21,16 +22,15 @@ def default_lock_directory() -> Path:
 class Locks:
     """Holds locks until it is closed; the kernel drops them when nobody has them open any more.
 
-    A device's lock is handed on to the launcher of every training on it, so that a device stays
-    taken as long as a training of a worker that is gone runs there. Only a worker of that name,
-    which adopts those trainings, may use such a device.
+    The launcher of every training holds a second lock of each of its devices, together with the
+    other trainings there. So a device stays taken as long as a training of a worker that is gone
+    runs on it; only a worker of that name, which adopts those trainings, may have it.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or default_lock_directory()
         self._names: list[IO[str]] = []
         self._devices: dict[str, IO[str]] = {}
-        self._left_to_trainings: set[str] = set()
         self._owner = ""
 
     def take_name(self, pool: str, name: str) -> None:
@@ -45,80 +45,128 @@ class Locks:
             raise WorkerNameTakenError(name, pool)
         self._names.append(file)
 
-    def take_devices(self, device_ids: Iterable[str], owner: str) -> frozenset[str]:
+    def take_devices(
+        self, device_ids: Iterable[str], owner: str, *, need_one: bool = True
+    ) -> frozenset[str]:
         """Take as many of these devices as no other worker has.
 
         Args:
             device_ids: The devices.
             owner: Who takes them; a device that trainings of this owner still hold is ours.
+            need_one: To have none of them is an error.
+
+        Returns:
+            Those that are ours.
 
         Raises:
-            NoDeviceError: All of them are taken.
+            DevicesTakenError: Others have all of them.
             SettingsError: The directory of locks cannot be used.
         """
         self._owner = owner
+        wanted = [each for each in device_ids if each not in self._devices]
         others: set[str] = set()
-        wanted = list(device_ids)
         for device_id in wanted:
             file, holder = self._take(f"device-{device_id}", owner)
-            if file is not None:
-                self._devices[device_id] = file
-            elif holder == owner:
-                self._left_to_trainings.add(device_id)
-            else:
+            if file is None:
                 others.add(holder)
-        taken = frozenset([*self._devices, *self._left_to_trainings])
-        if wanted and not taken:
+                continue
+            left_by = self._left_by(device_id)
+            if left_by in (None, owner):
+                self._devices[device_id] = file
+            else:
+                file.close()
+                others.add(left_by or "")
+        taken = frozenset(wanted) & self._devices.keys()
+        if need_one and wanted and not taken:
             raise DevicesTakenError(len(wanted), others)
         return taken
 
-    def take_back(self) -> None:
-        """Take the locks that trainings of an earlier life of this worker have let go of."""
-        for device_id in list(self._left_to_trainings):
-            file, _ = self._take(f"device-{device_id}", self._owner)
-            if file is not None:
-                self._devices[device_id] = file
-                self._left_to_trainings.discard(device_id)
+    @contextmanager
+    def lent(self, device_ids: Iterable[str]) -> Iterator[tuple[int, ...]]:
+        """Open what a launcher must inherit to keep its devices taken as long as it lives.
 
-    def descriptors(self, device_ids: Iterable[str]) -> tuple[int, ...]:
-        """Return what a launcher must inherit to hold the locks of these devices."""
-        return tuple(
-            self._devices[device_id].fileno()
-            for device_id in device_ids
-            if device_id in self._devices
-        )
+        Raises:
+            SettingsError: The directory of locks cannot be used.
+        """
+        with ExitStack() as stack:
+            files = []
+            for device_id in device_ids:
+                file = stack.enter_context(self._open(f"trainings-{device_id}"))
+                fcntl.flock(file, fcntl.LOCK_SH)
+                self._sign(file, self._owner)
+                files.append(file)
+            yield tuple(file.fileno() for file in files)
+
+    def keep(self) -> None:
+        """Tell those who tidy up directories of temporary files that these are in use."""
+        for file in (*self._devices.values(), *self._names):
+            os.utime(file.fileno())
 
     def close(self) -> None:
-        """Give every lock back that no training holds too."""
+        """Give every lock back that no training holds."""
         for file in (*self._devices.values(), *self._names):
             file.close()
         self._devices.clear()
         self._names.clear()
 
+    def _left_by(self, device_id: str) -> str | None:
+        """Return whose trainings run on a device that no worker has; None where there are none."""
+        with self._open(f"trainings-{device_id}") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _signature(file)
+        return None
+
     def _take(self, subject: str, owner: str) -> tuple[IO[str] | None, str]:
         """Return the locked file, or None, and who has it."""
-        digest = hashlib.sha256(subject.encode()).hexdigest()[:24]
+        while True:
+            file = self._open(subject)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with file:
+                    return None, _signature(file)
+            if _is_still(file, self._path(subject)):
+                self._sign(file, owner)
+                return file, owner
+            file.close()  # somebody tidied up between opening and locking: that lock binds nobody
+
+    def _open(self, subject: str) -> IO[str]:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = (self._directory / f"{digest}.lock").open("a+", encoding="utf-8")
+            return self._path(subject).open("a+", encoding="utf-8")
         except OSError as error:
             raise self._unusable(error) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with file:
-                file.seek(0)
-                return None, file.read().strip()
+
+    def _sign(self, file: IO[str], owner: str) -> None:
+        if _signature(file) == owner:
+            return
         try:
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"{owner}\n".encode())
-        except OSError as error:
+        except OSError as error:  # the disk is full
             file.close()
             raise self._unusable(error) from error
-        return file, owner
 
     def _unusable(self, error: OSError) -> SettingsError:
         return SettingsError(
             f"The directory of locks {self._directory} cannot be used ({error.strerror}); set "
             "XONAR_LOCK_DIRECTORY to one that this user may write to."
         )
+
+    def _path(self, subject: str) -> Path:
+        return self._directory / f"{hashlib.sha256(subject.encode()).hexdigest()[:24]}.lock"
+
+
+def _is_still(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _signature(file: IO[str]) -> str:
+    """Return who has the lock; its holder may not have signed yet."""
+    file.seek(0)
+    return file.read().strip() or "another worker"

@@ -44,6 +44,7 @@ class Recovery:
         *,
         worker: str,
         pool: str,
+        host: str | None = None,
         training_of: Callable[[FlowRun], Awaitable[Training]],
     ) -> None:
         self._client = client
@@ -52,16 +53,21 @@ class Recovery:
         self._store = store
         self._worker = worker
         self._pool = pool
+        self._host = host
         self._training_of = training_of
 
     async def run(self) -> None:
         """Adopt, conclude and put back; safe to be repeated."""
         trees = await anyio.to_thread.run_sync(ProcessTrees().scan)
-        entries = await anyio.to_thread.run_sync(self._store.open_entries, self._worker)
+        entries = await anyio.to_thread.run_sync(self._open_entries)
         for entry in entries:
             if entry.run_id not in self._slots:
                 await self._recover(entry, trees.get(entry.run_directory, []))
         await self.put_back_orphans()
+
+    def _open_entries(self) -> tuple[LedgerEntry, ...]:
+        # The same name may belong to workers of other pools, and on other hosts.
+        return self._store.open_entries(self._worker, pool=self._pool, host=self._host)
 
     async def _recover(self, entry: LedgerEntry, pids: list[int]) -> None:
         flow_run = await self._flow_run(entry.run_id)

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.memory import MOST_OF_THE_DEVICE
 from xonar_prefect.core.models import Device, Release, Resident, Training
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, RunDirectory, Status
@@ -18,6 +19,14 @@ from xonar_prefect.store import Store
 from xonar_prefect.worker.co_runs import CoRunMeter
 from xonar_prefect.worker.ledger_writing import LedgerWriter
 from xonar_prefect.worker.processes import lives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenEmpty:
+    """What was in use on a device when no training of ours was there, in MiB."""
+
+    used_mib: int
+    unattributed_mib: int
 
 
 @dataclass(slots=True)
@@ -35,6 +44,8 @@ class Slot:
         stop_requested_at_s: Since when it is to end (cancelled), if so.
         stop_reason: Why, as a sentence.
         all_pids: Every process it was seen to have.
+        peak_mib: The most memory it was seen to have on one of its devices.
+        before: What its devices had in use before any training of ours was there, where known.
         concluded: Its final state is set and what it taught is stored.
         process: The launcher, when it is our child; reaped through this.
         freed: Set when the slot is free again.
@@ -50,6 +61,8 @@ class Slot:
     stop_requested_at_s: float | None = None
     stop_reason: str = ""
     all_pids: set[int] = field(default_factory=set)
+    peak_mib: int = 0
+    before: dict[str, WhenEmpty] = field(default_factory=dict)
     concluded: bool = False
     process: Popen[bytes] | None = None
     freed: anyio.Event = field(default_factory=anyio.Event)
@@ -87,10 +100,22 @@ class Slots:
     in the ledger what may be running.
     """
 
-    def __init__(self, store: Store, worker: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        clock: Callable[[], float],
+        *,
+        pool: str | None = None,
+        host: str | None = None,
+    ) -> None:
         self._worker = worker
+        self._pool = pool
+        self._host = host
         self._clock = clock
         self._slots: dict[str, Slot] = {}
+        self._freed: list[Slot] = []
+        self._when_empty: dict[str, WhenEmpty] = {}
         self._ledger = LedgerWriter(store)
 
     def __iter__(self) -> Iterator[Slot]:
@@ -118,6 +143,8 @@ class Slots:
             run_id=training.run_id,
             name=training.name,
             worker=self._worker,
+            pool=self._pool,
+            host=self._host,
             state=SlotState.RESERVED,
             devices=release.devices,
             device_model=device_model,
@@ -132,6 +159,11 @@ class Slots:
         )
         await self._ledger.write(entry)
         slot = Slot(entry=entry, training=training)
+        slot.before = {
+            device: self._when_empty[device]
+            for device in release.devices
+            if device in self._when_empty
+        }
         self._slots[training.run_id] = slot
         return slot
 
@@ -152,9 +184,19 @@ class Slots:
 
     async def free(self, slot: Slot) -> None:
         """End a slot: its devices may be given to somebody else."""
-        await self.advance(slot, state=SlotState.ENDED)
+        await self.advance(slot, state=SlotState.ENDED, freed_at_s=self._clock())
         self._slots.pop(slot.entry.run_id, None)
+        self._freed.append(slot)
         slot.freed.set()
+
+    def take_freed(self) -> list[Slot]:
+        """Return the slots that became free since the last time this was asked."""
+        freed, self._freed = self._freed, []
+        return freed
+
+    def on(self, device_id: str) -> tuple[Slot, ...]:
+        """Return the trainings on a device."""
+        return tuple(slot for slot in self if device_id in slot.entry.devices)
 
     def partners(self, slot: Slot) -> tuple[Slot, ...]:
         """Return the other trainings on any of this training's devices."""
@@ -173,6 +215,24 @@ class Slots:
                 processes.setdefault(device, []).extend(slot.pids)
         return processes
 
+    def observe(self, readings: Sequence[DeviceReading]) -> None:
+        """Remember the highest memory of each training, and what devices had without any."""
+        for reading in readings:
+            here = self.on(reading.id)
+            for slot in here:
+                mib = self._used_mib(slot, reading, here)
+                # What fills a device says how much there was, and not how much was needed.
+                if mib < MOST_OF_THE_DEVICE * reading.memory_mib:
+                    slot.peak_mib = max(slot.peak_mib, mib)
+            if not here and reading.unavailable is None:
+                self._when_empty[reading.id] = WhenEmpty(
+                    used_mib=reading.used_mib, unattributed_mib=reading.unattributed_mib
+                )
+
+    def when_empty(self, device_id: str) -> WhenEmpty | None:
+        """Return what was in use on a device before a training of ours came; None if unknown."""
+        return self._when_empty.get(device_id)
+
     def devices(self, readings: Sequence[DeviceReading]) -> tuple[Device, ...]:
         """Return the devices of a snapshot: what was read, with our trainings on them."""
         return tuple(self._device(reading) for reading in readings)
@@ -181,7 +241,20 @@ class Slots:
         """Return how many trainings run that hold no device."""
         return sum(1 for slot in self if not slot.entry.devices)
 
+    def _used_mib(self, slot: Slot, reading: DeviceReading, here: Sequence[Slot]) -> int:
+        """Return what a training is seen to use on a device; 0 where it cannot be told."""
+        attributed = sum(reading.used_by_pid.get(pid, 0) for pid in slot.pids)
+        before = self._when_empty.get(reading.id)
+        if attributed or not slot.pids or before is None or len(here) > 1:
+            return attributed
+        if not reading.driver_keeps_memory:
+            return 0
+        # Drivers in virtual machines and containers hide whose memory it is; the only training
+        # there has what came with it.
+        return max(0, reading.unattributed_mib - before.unattributed_mib)
+
     def _device(self, reading: DeviceReading) -> Device:
+        here = self.on(reading.id)
         return Device(
             id=reading.id,
             index=reading.index,
@@ -195,10 +268,9 @@ class Slots:
                     training=replace(slot.training, remaining_seconds=slot.remaining_seconds),
                     devices=slot.entry.devices,
                     request_mib=slot.entry.request_mib,
-                    used_mib=sum(reading.used_by_pid.get(pid, 0) for pid in slot.pids),
+                    used_mib=self._used_mib(slot, reading, here),
                     started_at_s=slot.entry.reserved_at_s,
                 )
-                for slot in self
-                if reading.id in slot.entry.devices
+                for slot in here
             ),
         )

@@ -18,12 +18,13 @@ from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreError
 from xonar_prefect.run_directory import Status
 from xonar_prefect.worker.concluding import conclude
+from xonar_prefect.worker.device_memory import left_behind
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.output import OutputFollower
 from xonar_prefect.worker.processes import ProcessTrees, send_signal
 from xonar_prefect.worker.slots import Slot, Slots
 
-# A driver may need a moment to take memory back; afterwards it counts as somebody else's.
+# A driver may need a moment to take memory back; afterwards the device is quarantined.
 _MEMORY_BACK_SECONDS = 30.0
 _STATES_EVERY_SECONDS = 2.0
 
@@ -228,10 +229,9 @@ class Supervision:
     async def _memory_is_out(
         self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
     ) -> bool:
-        """Tell whether a device still attributes memory to processes of this training."""
-        mine = slot.all_pids
+        """Tell whether memory of this training is still in use on a device of its."""
         return any(
-            mine.intersection(reading.used_by_pid)
+            left_behind(slot, self._slots, reading) is not None
             for reading in await read_devices()
             if reading.id in slot.entry.devices
         )

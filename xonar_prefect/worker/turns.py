@@ -91,12 +91,13 @@ class Turns:
             return []
         if not self._recovered:
             await self._recover()
-        changed = await parts.supervision.look(parts.dispatch.read_devices)
+        changed = await parts.supervision.look(parts.devices.look)
+        changed = await parts.health.look() or changed
         due = fresh or self._is_due()
         if not self._releases or not (changed or due or parts.dispatch.has_more_to_explain):
             return []
         if due:
-            parts.locks.take_back()
+            parts.locks.keep()
             await parts.slots.settle()
             await parts.claims.settle()
             await parts.recovery.put_back_orphans()

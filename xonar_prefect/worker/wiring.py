@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import FlowRun
@@ -17,15 +18,21 @@ from xonar_prefect.errors import SettingsError
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.device_health import DeviceHealth
+from xonar_prefect.worker.device_memory import MemoryWatch
+from xonar_prefect.worker.device_watch import DeviceWatch
 from xonar_prefect.worker.disk import HomeDisk
 from xonar_prefect.worker.dispatch import Dispatch, utc_now
 from xonar_prefect.worker.exits import ExitWatch
 from xonar_prefect.worker.explaining import Explanations
+from xonar_prefect.worker.fail_fast import FailFast, state_of
 from xonar_prefect.worker.held_runs import HeldRuns
 from xonar_prefect.worker.host import HostWatch
 from xonar_prefect.worker.housekeeping import Housekeeping, housekeeping
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.orders import Orders
+from xonar_prefect.worker.quarantines import Quarantines
 from xonar_prefect.worker.recovery import Recovery
 from xonar_prefect.worker.slots import Slots
 from xonar_prefect.worker.supervision import Supervision
@@ -55,6 +62,8 @@ class Parts:
     """What a worker that was set up consists of; `close` gives back what they hold."""
 
     locks: Locks
+    devices: DeviceWatch
+    health: DeviceHealth
     slots: Slots
     claims: Claims
     dispatch: Dispatch
@@ -99,33 +108,41 @@ def build(
             cpu_cores=settings.cpu_devices,
         )
         stack.callback(accelerators.close)
-        devices = locks.take_devices(
-            [reading.id for reading in accelerators.read({})],
-            owner=f"worker {identity.name!r} of pool {identity.pool!r}",
-        )
         _make_home(settings)
         store = stack.enter_context(Store.open(settings.effective_store_url))
-        slots = Slots(store, identity.name, utc_now)
+        host = socket.gethostname()
+        slots = Slots(store, identity.name, utc_now, pool=identity.pool, host=host)
         disk = HomeDisk(
             settings.home,
             least_free_mib=settings.least_free_disk_mib,
             least_free_inodes=settings.least_free_inodes,
         )
         # Two hosts may have workers of one name: neither must take the other's claims for its own.
-        claims = Claims(client, f"{identity.name} on {socket.gethostname()}")
+        claims = Claims(client, f"{identity.name} on {host}")
         held_runs = HeldRuns(client, store, identity.pool, identity.queues)
         learning = Learning(client, store, utc_now)
+        limits = replace(settings.limits(), observe_only=identity.observe_only)
+        quarantines = Quarantines(store, host, utc_now)
+        devices = DeviceWatch(
+            accelerators,
+            locks,
+            owner=f"worker {identity.name!r} of pool {identity.pool!r}",
+            quarantines=quarantines,
+            slots=slots,
+        )
+        released = store.open_entries(identity.name, pool=identity.pool, host=host)
+        devices.begin(device for entry in released for device in entry.devices)
         dispatch = Dispatch(
             policy=policy,
             accelerators=accelerators,
-            own_devices=devices,
+            read_devices=devices.read,
             locks=locks,
             store=store,
             slots=slots,
             held_runs=held_runs,
             host=HostWatch(
                 disk,
-                on_devices=len(devices) * settings.max_trainings_per_gpu,
+                on_devices=devices.count * settings.max_trainings_per_gpu,
                 without_device=settings.max_runs_without_device,
                 headroom_mib=settings.host_headroom_mib,
             ),
@@ -137,7 +154,7 @@ def build(
                 clock=utc_now,
             ),
             submit=submit,
-            limits=replace(settings.limits(), observe_only=identity.observe_only),
+            limits=limits,
             training_limit=identity.training_limit,
             max_starting=settings.max_starting,
             runs_without_device=settings.max_runs_without_device,
@@ -152,6 +169,21 @@ def build(
             stop_grace_seconds=settings.stop_grace_seconds,
             on_profile=dispatch.renew_profiles,
         )
+        health = DeviceHealth(
+            devices,
+            slots,
+            quarantines,
+            orders=Orders(settings.home, host),
+            fail_fast=FailFast(
+                slots,
+                quarantines,
+                partial(state_of, client),
+                rule=settings.fail_fast_rule(),
+                clock=utc_now,
+            ),
+            memory=MemoryWatch(slots, store, limits, on_profile=dispatch.renew_profiles),
+            clock=utc_now,
+        )
         recovery = Recovery(
             client,
             claims,
@@ -159,12 +191,15 @@ def build(
             store,
             worker=identity.name,
             pool=identity.pool,
+            host=host,
             training_of=held_runs.training_of,
         )
         exits = ExitWatch(wake_up)
         stack.callback(exits.close)
         return Parts(
             locks=locks,
+            devices=devices,
+            health=health,
             slots=slots,
             claims=claims,
             dispatch=dispatch,

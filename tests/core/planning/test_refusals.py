@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.building import device, hold, refusal, released, snapshot, training
-from xonar_prefect.core.models import ReasonCode
+from tests.core.building import device, hold, refusal, released, resident, snapshot, training
+from xonar_prefect.core.models import Device, ReasonCode
 from xonar_prefect.core.policies import POLICIES
 
 PARALLEL = POLICIES["parallel"]
@@ -81,3 +81,46 @@ def test_each_training_of_a_kind_is_refused() -> None:
     held = [training(name, request=99999, key="k") for name in "abc"]
     decisions = PARALLEL.decide(snapshot(held, [device()]))
     assert all(refusal(decisions, name).code is ReasonCode.NEVER_FITS for name in "abc")
+
+
+def slices(count: int) -> list[Device]:
+    return [device(index, id=f"MIG-{index}") for index in range(count)]
+
+
+def test_gang_over_mig_slices_is_refused_because_cuda_shows_only_one() -> None:
+    gang = training("gang", gpus=2, request=1000)
+    refused = refusal(PARALLEL.decide(snapshot([gang], [device(7), *slices(3)])), "gang")
+    assert refused.code is ReasonCode.TOO_FEW_DEVICES
+    assert refused.reason == (
+        "This training needs 2 devices of one model at once, but this worker has 1 at most that "
+        "are no MIG slices, and CUDA shows a process only one slice of several; ask for one "
+        "device, or submit it to a pool with whole GPUs."
+    )
+
+
+def test_gang_takes_whole_gpus_beside_slices_and_one_slice_takes_one_training() -> None:
+    held = [training("gang", gpus=2, request=1000), training("one", 1.0, request=1000)]
+    devices = [*slices(1), device(4), device(5)]
+    assert released(PARALLEL.decide(snapshot(held, devices))) == {
+        "gang": ("GPU-4", "GPU-5"),
+        "one": ("MIG-0",),
+    }
+
+
+def test_gang_that_waits_for_whole_gpus_is_told_that_slices_are_none() -> None:
+    devices = [*slices(1), device(4, resident("r", on=(4,))), device(5, unavailable="lost")]
+    gang = training("gang", gpus=2, request=1000)
+    held = hold(PARALLEL.decide(snapshot([gang], devices)), "gang")
+    assert any("is a MIG slice" in each.reason for each in held.alternatives)
+
+
+@pytest.mark.parametrize("values", [{"gpus": 1, "request": 90000}, {"gpus": 2, "request": 1000}])
+def test_nothing_is_refused_for_a_device_that_was_never_read(values: dict[str, int]) -> None:
+    unread = device(1, memory=0, model="unknown", unavailable="lost")
+    decisions = PARALLEL.decide(snapshot([training("a", **values)], [device(0), unread]))
+    assert hold(decisions, "a").code in (
+        ReasonCode.INSUFFICIENT_MEMORY,
+        ReasonCode.GANG_INCOMPLETE,
+    )
+    refused = refusal(PARALLEL.decide(snapshot([training("g", gpus=3)], [device(0), unread])), "g")
+    assert refused.code is ReasonCode.TOO_FEW_DEVICES

@@ -72,6 +72,8 @@ class Place:
         """
         if self.device.unavailable is not None:
             return ReasonCode.NO_DEVICE
+        if training.gpus > 1 and self.device.is_slice:
+            return ReasonCode.GANG_INCOMPLETE
         if len(self.residents) >= slots:
             return ReasonCode.NO_FREE_SLOT
         need = self.need_of(kind)

@@ -20,17 +20,27 @@ def refuse_impossible(board: Board) -> None:
     _refuse_beyond_host(board)
     if not board.places:
         return
-    most = max(len(places) for places in board.places_by_model.values())
+    whole = Counter(
+        place.device.model
+        for place in board.places
+        if place.device.memory_mib > 0 and not place.device.is_slice
+    )
+    # What was never read may be of any model and any size.
+    unknown = sum(place.device.memory_mib == 0 for place in board.places)
+    most = max(whole.values(), default=0)
     one_of_each = {place.memory_type: place for place in board.places}
     counts = Counter(place.memory_type for place in board.places)
     alike = [(one_of_each[memory_type], count) for memory_type, count in counts.items()]
     for kind, training in tuple(board.queue):
-        if training.gpus > most:
+        if training.gpus > 1 and training.gpus > most + unknown:
             board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
+            continue
+        if unknown:
             continue
         possible = Counter[str]()
         for place, count in alike:
-            if place.need_of(kind).possible:
+            usable = training.gpus == 1 or not place.device.is_slice
+            if usable and place.need_of(kind).possible:
                 possible[place.device.model] += count
         if max(possible.values(), default=0) < training.gpus:
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
@@ -45,6 +55,12 @@ def _refuse_beyond_host(board: Board) -> None:
 
 
 def _too_few(board: Board, training: Training, most: int) -> str:
+    if any(place.device.is_slice for place in board.places):
+        return (
+            f"This training needs {training.gpus} devices of one model at once, but this worker "
+            f"has {most} at most that are no MIG slices, and CUDA shows a process only one slice "
+            "of several; ask for one device, or submit it to a pool with whole GPUs."
+        )
     total = len(board.places)
     have = f"{total} device{'s' * (total > 1)}"
     if most < total:

@@ -76,7 +76,9 @@ def _reserve(board: Board, kind: Kind, training: Training) -> bool:
         usable = sorted(
             (_drain_key(board, kind, place), place.device.id, place)
             for place in places
-            if place.device.unavailable is None and place.need_of(kind).possible
+            if place.device.unavailable is None
+            and place.need_of(kind).possible
+            and not (training.gpus > 1 and place.device.is_slice)
         )
         chosen = [(key, place) for key, _, place in usable[: training.gpus]]
         if len(chosen) == training.gpus and (best is None or chosen[-1][0] < best[-1][0]):

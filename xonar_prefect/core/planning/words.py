@@ -112,6 +112,11 @@ def obstacle(
 
 
 def _gang(training: Training, place: Place, who: str) -> str:
+    if place.device.is_slice:
+        return (
+            f"{place.label} is a MIG slice, of which CUDA shows a process only one, but {who} "
+            f"needs {training.gpus} devices at once."
+        )
     gangs = [r.training for r in place.residents if len(r.devices) > 1]
     if gangs:
         return (
