@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
+from sqlmodel import Session
 
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
@@ -530,3 +531,20 @@ def test_transitions_of_forgotten_releases_and_old_quarantines_are_forgotten_too
     assert store.remove_ended(20.0, 10) == 1
     assert {step.run_id for step in store.transitions()} == {"new"}
     assert [each.device for each in store.quarantines("box")] == ["GPU-2", "GPU-3"]
+
+
+def test_a_connection_that_is_lost_in_a_transaction_is_made_anew(open_store: OpenStore) -> None:
+    store = open_store()
+    if store._database._engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has no connection to lose")
+    attempts: list[int] = []
+
+    def work(session: Session) -> None:
+        attempts.append(1)
+        if len(attempts) < 3:
+            session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+    store._database.write(work)
+    store.record(RELEASE)
+    assert len(attempts) == 3
+    assert store.entries() == (RELEASE,)

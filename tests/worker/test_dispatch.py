@@ -15,8 +15,18 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.states import Scheduled
 
 from xonar_prefect.core.hosts import Disk, Host, HostResident
+from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
-from xonar_prefect.core.models import Hold, Limits, ReasonCode, Refuse, Release, Snapshot, Training
+from xonar_prefect.core.models import (
+    Hold,
+    Limits,
+    Profile,
+    ReasonCode,
+    Refuse,
+    Release,
+    Snapshot,
+    Training,
+)
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreUnusableError
@@ -40,7 +50,8 @@ class World:
     devices: tuple[DeviceReading, ...] = (
         DeviceReading(id="cpu-0", index=0, model="core", memory_mib=8000),
     )
-    request_mib: int = 100
+    request_mib: int | None = 100
+    kinds: Mapping[str, Profile] = field(default_factory=dict)
     disk_is_full: bool = False
     host: Host = field(default_factory=Host)
     explaining_takes_s: float = 0.0
@@ -76,7 +87,9 @@ class FakeQueue:
                     run_id=run_id,
                     name=run.name,
                     submitted_at_s=float(place),
-                    memory_request_mib=world.request_mib,
+                    memory_request_mib=None if world.kinds else world.request_mib,
+                    profile_key=next((each.key for each in world.kinds.values()), None),
+                    profiles=world.kinds,
                 )
                 for place, (run_id, run) in enumerate(runs.items())
                 if run.name not in world.refusals
@@ -427,3 +440,39 @@ def quiet_parts(dispatch: Dispatch) -> object:
         supervision=SimpleNamespace(look=nothing),
         slots=NoSlots(),
     )
+
+
+async def test_a_kind_that_was_seen_to_take_a_whole_gpu_runs_alone_until_it_does_not(
+    world: World, make: Make, slots: Slots, store: Store
+) -> None:
+    profile = Profile(key="greedy", device_model="core", peak_memory_mib=1000)
+    recipe = Recipe(flow="f", entrypoint=None, task="train")
+    store.ingest_profile("artifact", profile, recipe, 1.0)
+    dispatch = make()
+
+    async def run_one_that_takes(mib: int) -> list[str]:
+        """Let one run hold so much; return who is released together afterwards."""
+        world.kinds = store.profiles_for("greedy")
+        world.queue = [world.submit_run("first")]
+        await dispatch.decide(fresh=True)
+        slot = next(iter(slots))
+        slot.pids = [7]
+        plain = replace(world.devices[0], used_mib=0, used_by_pid={})
+        world.devices = (replace(plain, used_mib=mib, used_by_pid={7: mib}),)
+        await dispatch.decide(fresh=False)
+        await slots.free(slot)
+        world.devices = (plain,)
+        world.queue = []
+        await dispatch.decide(fresh=True)  # takes in what it was seen to hold
+        world.kinds = store.profiles_for("greedy")
+        world.queue = [world.submit_run("a"), world.submit_run("b")]
+        before = len(world.submitted)
+        await dispatch.decide(fresh=True)
+        together = world.submitted[before:]
+        for each in slots:
+            await slots.free(each)
+        return together
+
+    assert await run_one_that_takes(7900) == ["a"]
+    assert store.profiles_for("greedy")["core"].held_memory_mib == 7900
+    assert await run_one_that_takes(1050) == ["a", "b"]

@@ -10,7 +10,10 @@ import anyio
 import httpx
 import pytest
 from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.actions import ArtifactCreate
 
+from tests.worker.conftest import Pool, Working
+from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.settings import XonarSettings
@@ -139,3 +142,37 @@ async def test_ledger_entries_go_after_their_days_in_portions(
     step = chores(now_s=10 * DAY, keep_ledger_days=6.5)["ledger entries"]
     assert [await step(), await step(), await step()] == [True, True, False]
     assert {entry.run_id for entry in store.entries()} == {"r4", "r5"}
+
+
+@pytest.mark.server
+async def test_a_worker_cleans_up_after_a_run_and_keeps_its_profile(
+    pool: Pool, working: Working, settings: XonarSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xonar_prefect.worker.housekeeping._BETWEEN_STEPS_SECONDS", 0.02)
+    monkeypatch.setattr("xonar_prefect.worker.housekeeping._BETWEEN_ROUNDS_SECONDS", 0.1)
+    at_once = {"keep_runs_days": 1e-9, "keep_artifacts_days": 1e-9, "keep_ledger_days": 1e-9}
+    runs = settings.home / "runs"
+    async with working(settings=settings.model_copy(update=at_once)) as worker:
+        store = worker._parts.dispatch._store
+        running = await pool.succeed("wait=gate", memory_request_mib=50)
+        ended = await pool.succeed(memory_request_mib=50)
+        profile = await pool.client.create_artifact(
+            ArtifactCreate(key="xonar-profile-x", type="markdown", data="-", flow_run_id=ended.id)
+        )
+
+        async def is_gone() -> bool:
+            left = {path.name[:36] for path in runs.iterdir()} if runs.exists() else set()
+            known = {entry.run_id for entry in store.entries()}
+            return (
+                await pool.state(ended) == "Completed"
+                and str(ended.id) not in left | known
+                and not await pool.artifacts(ended, "xonar-decision")
+            )
+
+        await eventually(is_gone)
+        assert await pool.artifacts(ended, "xonar-profile-x") == [profile]
+        assert await pool.state(running) == "Running"
+        assert [entry.run_id for entry in store.entries()] == [str(running.id)]
+        assert {path.name[:36] for path in runs.iterdir()} == {str(running.id)}
+        assert await pool.artifacts(running, "xonar-decision")
+        pool.open("gate")

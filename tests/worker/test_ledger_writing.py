@@ -30,6 +30,7 @@ class AwayStore(Store):
     away = False
     refused = ""
     broken = False
+    loses_answers = False
 
     def record(self, entry: LedgerEntry) -> None:
         if self.broken:
@@ -37,6 +38,8 @@ class AwayStore(Store):
         if self.away or entry.run_id == self.refused:
             raise StoreUnusableError("postgresql://host/db", "connection refused")
         super().record(entry)
+        if self.loses_answers:
+            raise StoreUnusableError("postgresql://host/db", "the connection was lost")
 
 
 @pytest.fixture
@@ -58,10 +61,21 @@ async def test_what_must_be_durable_is_written_or_raises(
     with pytest.raises(StoreUnusableError):
         await ledger.write(ENTRY)
     store.away = False
+    later = replace(ENTRY, reserved_at_s=2.0)
+    await ledger.write(later)
+    assert store.entries() == (later,)
+
+
+async def test_what_the_store_has_though_nobody_believes_it_is_ended_there(
+    ledger: LedgerWriter, store: AwayStore
+) -> None:
+    store.loses_answers = True  # as when a server is killed just after the commit
+    with pytest.raises(StoreUnusableError):
+        await ledger.write(ENTRY)
+    assert store.open_entries() == (ENTRY,)
+    store.loses_answers = False
     await ledger.settle()
-    assert store.entries() == ()  # nobody believes that it was reserved
-    await ledger.write(ENTRY)
-    assert store.entries() == (ENTRY,)
+    assert store.open_entries() == ()
 
 
 async def test_what_is_true_in_any_case_is_written_when_the_store_is_back(

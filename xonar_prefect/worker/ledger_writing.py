@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import anyio
 import anyio.to_thread
 
-from xonar_prefect.core.ledger import LedgerEntry
+from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.errors import StoreError
 from xonar_prefect.store import Store
 
@@ -28,14 +29,18 @@ class LedgerWriter:
         return len(self._owed)
 
     async def write(self, entry: LedgerEntry) -> None:
-        """Write an entry; when this returns it is durable.
+        """Write the first entry of a release; when this returns it is durable.
 
         Raises:
-            StoreError: It could not be written.
+            StoreError: It could not be written, so there is no such release. Where the connection
+                was lost, the store may have it all the same; it is told later that it has ended.
         """
         async with self._writing:
-            await anyio.to_thread.run_sync(self._store.record, entry)
-            self._owed.pop(_release_of(entry), None)
+            try:
+                await anyio.to_thread.run_sync(self._store.record, entry)
+            except StoreError:
+                self._owed[_release_of(entry)] = replace(entry, state=SlotState.ENDED)
+                raise
 
     async def note(self, entry: LedgerEntry) -> None:
         """Write an entry now, or at a later `settle`: it is true in any case."""
