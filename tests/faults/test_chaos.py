@@ -17,7 +17,7 @@ from tests.faults.database import Database, Sqlite, postgresql, postgresql_progr
 from tests.faults.diary import mixed_plans
 from tests.faults.journal import Journal
 from tests.faults.trial import Trial, strikes
-from tests.faults.verdict import Evidence, hits, table, violations
+from tests.faults.verdict import Evidence, assert_no_violation, hits, table
 from tests.waiting import until
 from xonar_prefect.devices.host_memory import host_memory
 
@@ -104,7 +104,7 @@ def hold_trial(
 @pytest.mark.timeout(300)
 def test_twenty_trainings_outlive_five_faults(tmp_path: Path) -> None:
     evidence, _ = hold_trial(tmp_path, "sqlite", workers=2, trainings=20, faults=5, cancels=2)
-    assert violations(evidence) == []
+    assert_no_violation(evidence)
     assert sum(hits(evidence).values()) == 5
 
 
@@ -127,6 +127,6 @@ def test_three_hundred_trainings_outlive_forty_faults(
     )
     with capsys.disabled():
         print(f"\n{words}")
-    assert violations(evidence) == []
+    assert_no_violation(evidence)
     assert sum(hits(evidence).values()) == faults
     assert min(hits(evidence).values()) >= min(3, faults // 4)

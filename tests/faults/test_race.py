@@ -18,7 +18,7 @@ from tests.faults.api import Api
 from tests.faults.diary import Diary, Plan
 from tests.faults.journal import Journal
 from tests.faults.stale import StaleReads
-from tests.faults.verdict import Evidence, violations
+from tests.faults.verdict import Evidence, assert_no_violation
 from tests.worker.waiting import eventually
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.store import Store
@@ -180,7 +180,7 @@ async def hold_race(directory: Path, api: Api, *, runs: int, cancels: int) -> st
         f"({done.count('Cancelled')} while held), {replayed} stale readings"
     )
     print(words)
-    assert violations(evidence) == []
+    assert_no_violation(evidence)
     assert replayed
     return words
 

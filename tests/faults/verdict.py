@@ -183,6 +183,12 @@ def violations(evidence: Evidence) -> list[str]:
     return [f"{rule.__doc__} But {case}." for rule in RULES for case in rule(evidence)]
 
 
+def assert_no_violation(evidence: Evidence) -> None:
+    """Fail with every violation as a line of its own."""
+    found = violations(evidence)
+    assert not found, "\n".join(found)
+
+
 def hits(evidence: Evidence) -> dict[Phase, int]:
     """Return how many faults struck in each phase."""
     counts = Counter(event.facts["phase"] for event in evidence.strikes())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 import anyio
 import anyio.abc
@@ -90,7 +90,6 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._built: Parts | None = None
         self._turns: Turns | None = None
         self._serving: anyio.CancelScope | None = None
-        self._postponed: set[UUID] = set()
 
     async def setup(self) -> None:
         """Take the locks, open the store and the devices, and begin to serve.
@@ -175,12 +174,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         task_status: anyio.abc.TaskStatus[Any] | None = None,
     ) -> XonarWorkerResult:
         """Launch a released training and wait until its slot is free again."""
-        try:
-            slot, process = await self._parts.dispatch.launch(flow_run, configuration)
-        except (OSError, StoreError) as error:
-            if self._parts.disk.has_failed(error) or isinstance(error, StoreError):
-                self._postponed.add(flow_run.id)
-            raise
+        slot, process = await self._parts.dispatch.launch(flow_run, configuration)
         self._parts.exits.watch(process.pid)
         identifier = f"{socket.gethostname()}:{process.pid}"
         if task_status is not None:
@@ -287,12 +281,20 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
     async def _propose_crashed_state(
         self, flow_run: FlowRun, message: str, *args: Any, **kwargs: Any
     ) -> None:
-        """Leave a run that met a full disk, or a store that was away, to be put back."""
-        if flow_run.id in self._postponed:
-            self._postponed.discard(flow_run.id)
+        """Leave a run to be put back that met a full disk, or a server or store that was away."""
+        # The base class calls this while it handles what kept the run from its launch.
+        if self._goes_by(sys.exc_info()[1]):
             _logger.warning("Run %r is tried again later: %s", flow_run.name, message)
             return
         await super()._propose_crashed_state(flow_run, message, *args, **kwargs)
+
+    def _goes_by(self, error: BaseException | None) -> bool:
+        """Tell whether an error is no fault of the run and may be over at the next attempt."""
+        if isinstance(error, httpx.HTTPStatusError):
+            return error.response.is_server_error
+        if isinstance(error, (httpx.TransportError, StoreError)):
+            return True
+        return error is not None and self._parts.disk.has_failed(error)
 
     async def _propose_submitting_state(self, flow_run: FlowRun) -> None:
         """Leave the claim as it is: by it this worker knows its own after a restart."""
