@@ -42,6 +42,7 @@ class DeviceHealth:
         self._memory = memory
         self._clock = clock
         self._read_at_s: float | None = None
+        self._freed: list[Slot] = []
 
     async def look(self) -> bool:
         """Look at everything that speaks for or against a device.
@@ -50,19 +51,20 @@ class DeviceHealth:
             Whether a device takes trainings again, or a training is known to need more memory:
             reason to decide again.
         """
-        freed = self._slots.take_freed()
+        self._freed += self._slots.take_freed()
         now = self._clock()
         due = self._read_at_s is None or now - self._read_at_s >= _READ_EVERY_SECONDS
-        if not freed and not due:
+        if not self._freed and not due:
             return False
-        self._read_at_s = now
         closed = self._quarantines.devices()
         readings = {reading.id: reading for reading in await self._devices.look()}
+        freed = tuple(self._freed)
         self._quarantines.end_expired()
         self._obey(self._orders.read(), readings)
         await self._fail_fast.look(freed)
         self._keep_off_leftovers(freed, readings)
         self._keep_off_staying_processes()
+        self._freed, self._read_at_s = [], now  # not before all of it could be looked at
         changed = await self._memory.look(tuple(readings.values()))
         await self._quarantines.write()
         return changed or bool(closed - self._quarantines.devices())

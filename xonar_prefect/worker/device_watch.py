@@ -105,10 +105,10 @@ class DeviceWatch:
         new = [each for each in device_ids if each not in self._asked_for]
         if not new:
             return
-        self._asked_for.update(new)
         taken = self._locks.take_devices(new, self._owner, need_one=need_one and not self._own)
-        self._own |= taken
         self._quarantines.take_over(taken)
+        self._own |= taken
+        self._asked_for.update(new)
 
     def _remembered(self, why: str) -> tuple[DeviceReading, ...]:
         """Return what was last read, unavailable; at least one device, to say why."""

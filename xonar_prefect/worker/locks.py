@@ -63,9 +63,11 @@ class Locks:
             SettingsError: The directory of locks cannot be used.
         """
         self._owner = owner
-        wanted = [each for each in device_ids if each not in self._devices]
+        wanted = list(device_ids)
         others: set[str] = set()
         for device_id in wanted:
+            if device_id in self._devices:
+                continue
             file, holder = self._take(f"device-{device_id}", owner)
             if file is None:
                 others.add(holder)
