@@ -123,6 +123,7 @@ def replay(recorded: Mapping[str, Any]) -> list[tuple[str, float, float]]:
         profiles,
         gpus(recorded["devices"], model),
         throughputs=slowdowns_of(everything, profiles, LEAST_STEPS),
+        startup_active_fraction=1.0,  # a core imports and compiles, it does not wait
     )
     alone = _alone([arm for arm in recorded["arms"] if arm["policy"] == "serial"], profiles)
     found = []

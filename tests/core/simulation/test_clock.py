@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -19,6 +19,7 @@ from xonar_prefect.core.models import (
 )
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.core.simulation import MeasuredPairs, ProcessorSharing, simulate
+from xonar_prefect.core.simulation.world import STARTING_UP
 from xonar_prefect.errors import SimulationStalledError
 
 HALF = {"a": 0.5, "b": 0.5, "c": 0.5}
@@ -83,6 +84,22 @@ def test_start_up_takes_a_slot_but_disturbs_nobody() -> None:
     # b starts up until 10 s, when a has made 5 of its 10 s; then they share
     assert finished(result) == pytest.approx({"a": 16.25, "b": 21.25})
     assert started(result) == {"a": 0, "b": 5}
+
+
+def test_a_start_up_that_uses_the_device_is_slowed_down_and_slows_down() -> None:
+    core = world({"a": 0.5, "b": 0.5}, startup_seconds=6, startup_uses_device=True)
+    fractions = {(MODEL, "a"): 0.5, (MODEL, "b"): 0.5, (MODEL, STARTING_UP): 1.0}
+    result = run(
+        replace(core, truth=ProcessorSharing(active_fractions=fractions)),
+        submission("a", 10),
+        submission("b", 1, at=6),
+    )
+    # b starts up beside a from 6 to 15 s, in which a makes 6 of its 10 s; then they share
+    # until 16.25 s, when b is done and a has 3 s left
+    assert finished(result) == pytest.approx({"a": 19.25, "b": 16.25})
+    # a beside b starting up is no co-run of kinds; b's ten steps beside a are one
+    seen = {(each.profile_key, each.partner_keys) for each in result.learnt.observations}
+    assert seen == {("a", ("b",)), ("b", ("a",))}
 
 
 def test_a_training_is_faster_on_another_model_by_the_ratio_of_step_times() -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _MOST_ENTRIES = 1_000_000
+_CORE_STARTUP = 1.0
+"""On a processor core, starting up uses the device all the time: it imports and compiles there."""
 
 
 def from_pool(options: Options) -> Scenario:
@@ -76,6 +78,7 @@ def from_pool(options: Options) -> Scenario:
         {pool: with_startup(submissions, options.startup)},
         options,
         limits_of(options),
+        startup_active_fraction=_CORE_STARTUP if _are_cores(known.values()) else 0.0,
     )
     scenario = replace(scenario, learnt=Learnt(observations=observations))
     return scenario.with_notes(
@@ -85,6 +88,10 @@ def from_pool(options: Options) -> Scenario:
         if options.startup is None
         else f"Every training starts up in {options.startup:g} s.",
     )
+
+
+def _are_cores(entries: Iterable[LedgerEntry]) -> bool:
+    return all(device.startswith("cpu-") for entry in entries for device in entry.devices)
 
 
 async def _completed_runs(pool: str) -> list[FlowRun]:

@@ -83,10 +83,16 @@ def scenario_of(
     queues: Queues,
     options: Options,
     limits: Limits,
+    *,
+    startup_active_fraction: float = 0.0,
 ) -> Scenario:
     """Put a world together, and say what its figures rest on."""
     assembled = assemble(
-        profiles, devices, throughputs=colocations.throughputs, clashes=colocations.clashes
+        profiles,
+        devices,
+        throughputs=colocations.throughputs,
+        clashes=colocations.clashes,
+        startup_active_fraction=startup_active_fraction,
     )
     world = replace(
         assembled,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xonar_prefect.core.models import Device, Limits, Profile
 from xonar_prefect.core.simulation.truth import MeasuredPairs, ProcessorSharing
-from xonar_prefect.core.simulation.world import Submission, World
+from xonar_prefect.core.simulation.world import STARTING_UP, Submission, World
 
 UNKNOWN_MEMORY_MIB = 2**30
 """Memory of a GPU whose memory is unknown: more than all trainings together ask for."""
@@ -51,6 +51,7 @@ def assemble(
     *,
     throughputs: Mapping[tuple[str, str, str], float] | None = None,
     clashes: Iterable[tuple[str, str, str]] = (),
+    startup_active_fraction: float = 0.0,
 ) -> World:
     """Return a world in which measured pairs are as measured, and others share the processor.
 
@@ -62,24 +63,26 @@ def assemble(
         devices: The devices.
         throughputs: Normalised throughput of the first beside the second, by device model.
         clashes: Pairs that ran out of memory, by device model; each pair sorted.
+        startup_active_fraction: How much of its time a training that starts up uses the device.
     """
     devices = tuple(devices)
     models = tuple(dict.fromkeys(device.model for device in devices))
     clashes = frozenset(clashes)
-    sharing = ProcessorSharing(
-        active_fractions={
-            (model, kind): profile.active_fraction
-            for kind, by_model in profiles.items()
-            for model, profile in by_model.items()
-            if profile.active_fraction is not None
-        }
-    )
+    active_fractions = {
+        (model, kind): profile.active_fraction
+        for kind, by_model in profiles.items()
+        for model, profile in by_model.items()
+        if profile.active_fraction is not None
+    }
+    active_fractions.update({(model, STARTING_UP): startup_active_fraction for model in models})
+    sharing = ProcessorSharing(active_fractions=active_fractions)
     world = World(
         devices=devices,
         truth=MeasuredPairs(throughputs=throughputs or {}, clashes=clashes, otherwise=sharing),
         profiles=profiles,
         reference_models=models,
         limits=Limits(max_wait_seconds=float("inf")),
+        startup_uses_device=startup_active_fraction > 0,
     )
     return replace(
         world,

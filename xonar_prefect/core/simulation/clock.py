@@ -15,7 +15,7 @@ from xonar_prefect.core.simulation.cluster import Cluster
 from xonar_prefect.core.simulation.learning import Knowledge
 from xonar_prefect.core.simulation.result import Loss, Outcome, Run
 from xonar_prefect.core.simulation.running import Running
-from xonar_prefect.core.simulation.world import Learnt, Submission, World
+from xonar_prefect.core.simulation.world import STARTING_UP, Learnt, Submission, World
 from xonar_prefect.errors import SimulationStalledError
 
 Watch = Callable[[Snapshot, "tuple[Decision, ...]"], None]
@@ -196,7 +196,7 @@ class _Simulation:
         self._changed = self._changed or training.run_id in self._held
 
     def _begin(self, running: Running) -> None:
-        running.ready = True
+        running.advance(self._now_s)
         if self._cluster.runs_out_of_memory(running):
             self._lose(running)
             return
@@ -323,22 +323,20 @@ class _Simulation:
         submission = self._submissions[number]
         slots = tuple(self._cluster.slots[device] for device in decision.devices)
         model = slots[0].device.model if slots else ""
+        startup_s = submission.startup_seconds
         running = Running(
             submission,
             training,
             slots,
             request_mib=decision.request_mib,
             step_seconds=self._world.step_seconds(submission.kind, model),
+            startup_s=self._world.startup_seconds if startup_s is None else startup_s,
+            startup_kind=STARTING_UP if self._world.startup_uses_device else None,
             left_s=submission.solo_seconds * self._world.relative_seconds(submission.kind, model),
             now_s=self._now_s,
         )
-        self._cluster.join(running)
         self._releases[number] = self._releases.get(number, 0) + 1
-        running.version += 1
-        startup_s = submission.startup_seconds
-        if startup_s is None:
-            startup_s = self._world.startup_seconds
-        self._at(self._now_s + startup_s, partial(self._alarm, running, running.version))
+        self._cluster.join(running, self._now_s)
 
     def _why_held(self) -> str:
         decisions = self._policy.decide(self._snapshot(holds_wanted=True))

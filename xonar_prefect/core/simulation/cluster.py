@@ -46,17 +46,17 @@ class Cluster:
             [each.view(now_s, slots=most, remaining_known=known) for each in self.slots.values()]
         )
 
-    def join(self, running: Running) -> None:
+    def join(self, running: Running, now_s: float) -> None:
         """Put a training on its devices, where it starts up."""
         for slots in running.slots:
             slots.running.append(running)
             slots.forget_view()
         self.running[running.training.run_id] = running
         self.free_slots -= len(running.slots)
+        self._retime([running, *running.mates], now_s)
 
     def begin(self, running: Running, now_s: float) -> None:
-        """Let a training make its first step: its partners feel it from now on."""
-        running.progress_at_s = now_s
+        """Let a training make its first step."""
         mates = running.mates
         for mate in mates:
             if mate.ready:
@@ -64,6 +64,7 @@ class Cluster:
                 running.partners.add(mate.submission.name)
                 first, second = sorted((running.submission.kind, mate.submission.kind))
                 self.pairs.add((running.device_model, first, second))
+        running.become_ready()
         self._retime([running, *mates], now_s)
 
     def leave(self, running: Running, now_s: float) -> None:
@@ -81,7 +82,8 @@ class Cluster:
         """Tell whether a device is too small for what is in its memory with this one."""
         model = newcomer.device_model
         for slots in newcomer.slots:
-            kinds = [each.submission.kind for each in slots.running if each.ready]
+            there = [each for each in slots.running if each.ready or each is newcomer]
+            kinds = [each.submission.kind for each in there]
             peaks = sum(self._world.peak_memory_mib(kind, model) for kind in kinds)
             if peaks > slots.device.memory_mib - slots.device.reserved_mib:
                 return True
@@ -90,52 +92,51 @@ class Cluster:
         return False
 
     def _retime(self, trainings: Iterable[Running], now_s: float) -> None:
-        """Give those of these that have begun the speed that their partners leave them."""
+        """Give these the speed that what is beside them leaves them."""
         for running in trainings:
-            if not running.ready:
-                continue
-            partner_kinds = tuple(
-                sorted(mate.submission.kind for mate in running.mates if mate.ready)
-            )
+            kind = running.kind
+            partner_kinds = () if kind is None else _kinds(running.mates)
             window = running.window
-            if window is not None and window.partner_kinds == partner_kinds:
+            if window is not None and window.kind == kind and window.partner_kinds == partner_kinds:
                 continue
             running.advance(now_s)
             self._close_window(running, now_s)
             running.window = Window(
+                kind=kind,
                 partner_kinds=partner_kinds,
                 slowdown=self._slowdown(running, partner_kinds),
                 opened_at_s=now_s,
             )
-            if partner_kinds:
+            if running.window.is_co_run:
                 self._knowledge.open_window(running, running.window)
             self._set_alarm(running)
 
     def _close_window(self, running: Running, now_s: float) -> None:
-        if running.window is not None and running.window.partner_kinds:
+        if running.window is not None and running.window.is_co_run:
             self._knowledge.close_window(running, running.window, now_s)
         running.window = None
 
     def _slowdown(self, running: Running, partner_kinds: tuple[str, ...]) -> float:
         """Ask the truth; of several devices with different partners, the worst counts."""
+        kind, model = running.kind, running.device_model
+        if kind is None:
+            return 1.0
         if len(running.slots) < 2:
-            return self._true_slowdown(running, partner_kinds)
+            return self._true_slowdown(kind, partner_kinds, model)
         sets = {
-            tuple(
-                sorted(
-                    mate.submission.kind
-                    for mate in slots.running
-                    if mate.ready and mate is not running
-                )
-            )
-            for slots in running.slots
+            _kinds(each for each in slots.running if each is not running) for slots in running.slots
         }
-        return max(self._true_slowdown(running, kinds) for kinds in sets)
+        return max(self._true_slowdown(kind, kinds, model) for kinds in sets)
 
-    def _true_slowdown(self, running: Running, partner_kinds: tuple[str, ...]) -> float:
-        at = (running.submission.kind, partner_kinds, running.device_model)
+    def _true_slowdown(self, kind: str, partner_kinds: tuple[str, ...], model: str) -> float:
+        at = (kind, partner_kinds, model)
         slowdown = self._slowdowns.get(at)
         if slowdown is None:
             slowdown = self._world.truth.slowdown(*at)
             self._slowdowns[at] = slowdown
         return slowdown
+
+
+def _kinds(trainings: Iterable[Running]) -> tuple[str, ...]:
+    """Return what these use the device as, sorted."""
+    return tuple(sorted(each.kind for each in trainings if each.kind is not None))

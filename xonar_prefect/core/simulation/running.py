@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from xonar_prefect.core.models import Device, Resident, Training
-from xonar_prefect.core.simulation.world import Submission
+from xonar_prefect.core.simulation.world import STARTING_UP, Submission
 
 UNKNOWN_STEP_SECONDS = 1.0
 """What counts as a step of a training whose step time is unknown."""
@@ -17,11 +17,25 @@ _REPORT_AGE_SHARE = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Window:
-    """A time in which a training's partners stayed the same."""
+    """A time in which what a training does and what is beside it stayed the same.
 
+    Attributes:
+        kind: Its kind, `STARTING_UP`, or None while it starts up without using the device.
+        partner_kinds: The same of its partners, sorted; without those that do not use the device.
+        slowdown: How much slower than alone it is.
+        opened_at_s: Since when.
+    """
+
+    kind: str | None
     partner_kinds: tuple[str, ...]
     slowdown: float
     opened_at_s: float
+
+    @property
+    def is_co_run(self) -> bool:
+        """Whether it and partners stepped beside each other, nobody starting up."""
+        everybody = (self.kind, *self.partner_kinds)
+        return len(everybody) > 1 and not {None, STARTING_UP} & set(everybody)
 
 
 class Running:
@@ -35,10 +49,12 @@ class Running:
         request_mib: Memory reserved on each.
         step_seconds: True step time alone on these devices.
         started_at_s: When it was released.
+        kind: What uses the device: its kind, or what its start-up counts as; None for nothing.
         ready: Whether its start-up is over.
+        startup_left_s: Seconds of start-up, if nobody disturbs it, that are left.
         left_s: Seconds of training alone, on these devices, that are left.
         profile_at_s: What will be left when its profile has settled; None where none is due.
-        window: The co-run under way; None during start-up.
+        window: The time under way in which nothing around it changed.
         version: Number of the latest alarm; earlier ones are void.
         partners: Names of all it ran beside.
     """
@@ -48,6 +64,7 @@ class Running:
         "_seen_at_s",
         "_values",
         "device_model",
+        "kind",
         "left_s",
         "partners",
         "profile_at_s",
@@ -56,6 +73,7 @@ class Running:
         "request_mib",
         "slots",
         "started_at_s",
+        "startup_left_s",
         "step_seconds",
         "submission",
         "training",
@@ -71,6 +89,8 @@ class Running:
         *,
         request_mib: int | None,
         step_seconds: float | None,
+        startup_s: float,
+        startup_kind: str | None,
         left_s: float,
         now_s: float,
     ) -> None:
@@ -82,6 +102,8 @@ class Running:
         self.step_seconds = step_seconds or UNKNOWN_STEP_SECONDS
         self.started_at_s = now_s
         self.ready = False
+        self.kind = startup_kind
+        self.startup_left_s = startup_s
         self.left_s = left_s
         self.profile_at_s: float | None = None
         self.progress_at_s = now_s
@@ -108,20 +130,28 @@ class Running:
     def advance(self, now_s: float) -> None:
         """Make the progress since the last time, at the speed of the window."""
         if self.window is not None:
-            self.left_s -= (now_s - self.progress_at_s) / self.window.slowdown
-            self.left_s = max(0.0, self.left_s)
+            made_s = (now_s - self.progress_at_s) / self.window.slowdown
+            if self.ready:
+                self.left_s = max(0.0, self.left_s - made_s)
+            else:
+                self.startup_left_s = max(0.0, self.startup_left_s - made_s)
         self.progress_at_s = now_s
+
+    def become_ready(self) -> None:
+        """End the start-up."""
+        self.ready = True
+        self.kind = self.submission.kind
+        self.startup_left_s = 0.0
 
     def next_alarm(self) -> float:
         """Return when the next thing happens to it, if its partners stay."""
-        if self.window is None:
-            raise ValueError("it has not begun")
-        until = self.left_s - (self.profile_at_s or 0.0)
-        return self.progress_at_s + until * self.window.slowdown
+        slowdown = 1.0 if self.window is None else self.window.slowdown
+        until = self.left_s - (self.profile_at_s or 0.0) if self.ready else self.startup_left_s
+        return self.progress_at_s + until * slowdown
 
     def remaining_seconds(self, now_s: float) -> float:
-        """Return how long it would still need alone on these devices."""
-        if self.window is None:
+        """Return how long it would still need alone on these devices, after its start-up."""
+        if self.window is None or not self.ready:
             return self.left_s
         return max(0.0, self.left_s - (now_s - self.progress_at_s) / self.window.slowdown)
 

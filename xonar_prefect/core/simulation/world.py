@@ -10,6 +10,9 @@ from xonar_prefect.core.models import Device, Limits, Observation, Profile
 from xonar_prefect.core.simulation.truth import Truth
 from xonar_prefect.errors import InvalidValueError
 
+STARTING_UP = "(starting up)"
+"""What a training's start-up counts as, where it uses the device: a kind with a law of its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
@@ -58,8 +61,9 @@ class World:
             times, or as fast where one is unknown.
         clashes: Pairs known beforehand not to fit together (see `Snapshot`).
         limits: The rules to keep.
-        startup_seconds: From a release to the first step. It takes a slot and memory, but disturbs
-            no partner.
+        startup_seconds: From a release to the first step, if nobody disturbs it.
+        startup_uses_device: Whether a start-up uses the device, and the truth knows `STARTING_UP`,
+            as on a processor core. Otherwise it takes a slot and memory, but disturbs nobody.
         profiled: Whether profiles are known beforehand. Otherwise that of a kind becomes known
             when the first training of it has made `profiling_steps` steps.
         profiling_steps: Steps until a profile has settled.
@@ -74,6 +78,7 @@ class World:
     clashes: frozenset[tuple[str, str, str]] = frozenset()
     limits: Limits = field(default_factory=Limits)
     startup_seconds: float = 0.0
+    startup_uses_device: bool = False
     profiled: bool = True
     profiling_steps: int = 20
     durations_known: bool = True
