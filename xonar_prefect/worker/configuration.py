@@ -39,9 +39,9 @@ class XonarVariables(BaseVariables):
         title="GPU memory request (MiB)",
         description=(
             "Memory to reserve on each device: nobody else is given it. It is also the limit of "
-            "the allocators that can be capped (TensorFlow, JAX). Leave empty to use the measured "
-            "peak with a margin; a training that was never profiled and requests nothing starts "
-            "on an empty device."
+            "the allocators that can be capped (TensorFlow, PyTorch, JAX). Leave empty to use "
+            "the measured peak with a margin; a training that was never profiled and requests "
+            "nothing starts on an empty device."
         ),
     )
     gpus: int = Field(

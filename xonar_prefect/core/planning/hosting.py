@@ -97,6 +97,7 @@ class HostRoom:
         self._has_rules = host != Host()
         self._shortage = None if host.disk is None else host_words.disk_shortage(host.disk)
         self._kept_for: Training | None = None
+        self._needs: dict[str, HostNeed] = {}
         needs = [need_of(each.training, host, limits) for each in host.residents]
         self._trainings = len(needs)
         self._reserved = HostNeed(
@@ -107,6 +108,7 @@ class HostRoom:
             sum(need.cpu_threads for need in needs),
             sum(need.shared_memory_mib for need in needs),
         )
+        self._room = self._what_is_left()
 
     def obstacle(self, training: Training) -> ReasonCode | None:
         """Return what of the host keeps a training, if anything does."""
@@ -114,7 +116,7 @@ class HostRoom:
             return None
         if self._shortage is not None:
             return ReasonCode.DISK_FULL
-        need, room = self._need(training), self._room()
+        need, room = self._need(training), self._room
         lacking = need.lacks(room)
         older = self._kept_for
         if lacking is not None or older is None or age_key(training) <= age_key(older):
@@ -131,6 +133,7 @@ class HostRoom:
             reserved.cpu_threads + need.cpu_threads,
             reserved.shared_memory_mib + need.shared_memory_mib,
         )
+        self._room = self._what_is_left()
 
     def keep_for(self, training: Training) -> None:
         """Let no later training take what this one needs, if it will get it when others end."""
@@ -154,7 +157,7 @@ class HostRoom:
 
     def sentence(self, code: ReasonCode, training: Training) -> str:
         """Return in a sentence what an obstacle of this host means, with the arithmetic."""
-        need, room = self._need(training), self._room()
+        need, room = self._need(training), self._room
         if code is ReasonCode.OLDER_TRAINING_WAITS and self._kept_for is not None:
             return host_words.kept(self._kept_for.name, self._limits.max_wait_seconds)
         if code is ReasonCode.INSUFFICIENT_CPU_THREADS:
@@ -178,7 +181,10 @@ class HostRoom:
         return self._shortage or "The host has room again."
 
     def _need(self, training: Training) -> HostNeed:
-        return need_of(training, self._host, self._limits)
+        need = self._needs.get(training.run_id)  # it is asked for again and again
+        if need is None:
+            need = self._needs[training.run_id] = need_of(training, self._host, self._limits)
+        return need
 
     def _unreserved(self) -> HostNeed:
         """Return what there would be for our trainings if none of them ran."""
@@ -190,7 +196,7 @@ class HostRoom:
             _left(host.shared_memory_mib, host.used_shared_memory_mib),
         )
 
-    def _room(self) -> HostNeed:
+    def _what_is_left(self) -> HostNeed:
         left = self._unreserved().less(self._reserved)
         return HostNeed(
             max(0, left.memory_mib), max(0, left.cpu_threads), max(0, left.shared_memory_mib)
