@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import xonar_prefect
 from xonar_prefect.cli.demo.janitor import HOME_VARIABLE
 from xonar_prefect.errors import MisspeltSettingError, WrongSettingError
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
-from xonar_prefect.settings import XonarSettings, load_settings
+from xonar_prefect.settings import SETTING_VARIABLES, XonarSettings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +111,7 @@ def test_a_misspelt_setting_is_found_in_the_file_too(tmp_path: Path) -> None:
         RUN_DIRECTORY_VARIABLE,
         HOME_VARIABLE,
         "XONAR_TEST_HOME",
+        "XONAR_CHAOS_TRAININGS",
         "XONAR_SOMETHING_OF_SOMEBODY_ELSE",
         "XONARPOLICY",
     ],
@@ -117,6 +120,16 @@ def test_variables_that_are_no_settings_are_left_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "1")
+    load_settings()
+
+
+def test_no_variable_that_the_package_itself_uses_is_taken_for_a_misspelt_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = Path(xonar_prefect.__file__).parent.rglob("*.py")
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    for name in set(re.findall(r"XONAR_[A-Z_]*[A-Z]\b", text)) - SETTING_VARIABLES:
+        monkeypatch.setenv(name, "1")
     load_settings()
 
 

@@ -26,7 +26,7 @@ _PREFIX = "XONAR_"
 _FILE = ".env"
 # Not settings, but ours all the same: no misspelt settings.
 _OTHER_VARIABLES = frozenset({RUN_DIRECTORY_VARIABLE, "XONAR_DEMO_HOME"})
-_TEST_PREFIX = "XONAR_TEST_"
+_TEST_PREFIXES = ("XONAR_TEST_", "XONAR_CHAOS_", "XONAR_RACE_")
 
 
 class XonarSettings(BaseSettings):
@@ -264,7 +264,7 @@ def _check_names(names: Iterable[str]) -> None:
     A variable that is like no setting may be somebody else's.
     """
     for name in sorted({name.upper() for name in names}):
-        is_other = name in _OTHER_VARIABLES or name.startswith(_TEST_PREFIX)
+        is_other = name in _OTHER_VARIABLES or name.startswith(_TEST_PREFIXES)
         if not name.startswith(_PREFIX) or name in SETTING_VARIABLES or is_other:
             continue
         settings = {setting.removeprefix(_PREFIX) for setting in SETTING_VARIABLES}
