@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 from xonar_prefect.cli.output import duration
 from xonar_prefect.cli.simulate.performance import Performed
 from xonar_prefect.core.models import Device
+from xonar_prefect.core.planning.words import listing
 from xonar_prefect.core.simulation import Outcome
 from xonar_prefect.errors import FileUnwritableError
 
@@ -141,7 +142,7 @@ def _gantt(
 
 
 def _words(each: Outcome) -> str:
-    beside = f", beside {', '.join(each.partners)}" if each.partners else ""
+    beside = f", beside {listing(each.partners)}" if each.partners else ""
     return (
         f"{each.submission.name}: {each.started_at_s:.1f} s to {each.finished_at_s:.1f} s, JCT "
         f"{each.served.jct_s:.1f} s{beside}"

@@ -25,6 +25,7 @@ from xonar_prefect.core.simulation.comparison import (
 BASELINE = "parallel"
 _MOST_QUEUES = 12
 _MOST_REFUSALS = 3
+_WHOLE_FROM_S = 100_000.0
 
 
 def as_json(
@@ -138,14 +139,14 @@ def _table(done: Performed, scenario: Scenario, queues: int) -> Table:
     table = _new_table(
         f"Simulated on {gpus} GPU{'s' * (gpus > 1)}, {over}",
         "policy",
-        "average\nJCT",
-        "p95\nJCT",
-        "makespan",
-        "queueing\ndelay",
-        "fairness",
+        "average\nJCT (s)",
+        "p95\nJCT (s)",
+        "makespan\n(s)",
+        "queueing\ndelay (s)",
+        "fair-\nness",
         "out of\nmemory",
-        "decisions",
-        "ms per\ndecision",
+        "deci-\nsions",
+        "ms\neach",
     )
     for name, figures in done.figures.items():
         total = summary(figures)
@@ -194,7 +195,7 @@ def _differences(done: Performed) -> Table:
 
 
 def _by_queue(done: Performed) -> Table:
-    table = _new_table("Average JCT by queue", "queue", *done.figures)
+    table = _new_table("Average JCT (s) by queue", "queue", *done.figures)
     for row in zip(*done.figures.values(), strict=True):
         first: QueueFigures = row[0]
         table.add_row(*_cells([first.queue, *(_seconds(each.average_jct_s) for each in row)]))
@@ -202,7 +203,9 @@ def _by_queue(done: Performed) -> Table:
 
 
 def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.1f} s"
+    if value is None:
+        return None
+    return f"{value:,.1f}" if value < _WHOLE_FROM_S else f"{value:,.0f}"
 
 
 def _plain(value: float | None) -> str | None:

@@ -9,6 +9,11 @@ from xonar_prefect.core.simulation.learning import Knowledge
 from xonar_prefect.core.simulation.running import DeviceSlots, Running, Window
 from xonar_prefect.core.simulation.world import World
 
+_MANY_DEVICES = 16
+_REPORT_AGE_SHARE = 0.05
+"""On many devices, reports of progress may be this share of the remaining time old, as a worker's
+are by some seconds: else showing progress anew takes as long as deciding."""
+
 
 class Cluster:
     """What is true of the released trainings.
@@ -41,9 +46,13 @@ class Cluster:
 
     def views(self, now_s: float) -> tuple[Device, ...]:
         """Return the devices as the policy sees them."""
-        known, most = self._world.durations_known, self._world.limits.max_trainings_per_gpu
+        known = self._world.durations_known
+        age = _REPORT_AGE_SHARE if len(self.slots) > _MANY_DEVICES else 0.0
         return tuple(
-            [each.view(now_s, slots=most, remaining_known=known) for each in self.slots.values()]
+            [
+                each.view(now_s, remaining_known=known, report_age_share=age)
+                for each in self.slots.values()
+            ]
         )
 
     def join(self, running: Running, now_s: float) -> None:

@@ -11,8 +11,6 @@ from xonar_prefect.core.simulation.world import STARTING_UP, Submission
 
 UNKNOWN_STEP_SECONDS = 1.0
 """What counts as a step of a training whose step time is unknown."""
-_REPORT_AGE_SHARE = 0.03
-"""Share of its remaining time by which a training's report may be too old on a full device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,21 +193,28 @@ class DeviceSlots:
         """Show the device anew: who is on it, or something of them, has changed."""
         self._fresh_until_s = -math.inf
 
-    def view(self, now_s: float, *, slots: int, remaining_known: bool) -> Device:
+    def view(self, now_s: float, *, remaining_known: bool, report_age_share: float) -> Device:
         """Return the device as the policy sees it now.
 
-        Of a device without a free slot, remaining times may be a few per cent old, as reports are.
+        Args:
+            now_s: The time.
+            remaining_known: Whether remaining times are known before the first report.
+            report_age_share: By which share of the shortest remaining time on the device what is
+                shown of it may be too old.
         """
-        full = len(self.running) >= slots
-        if self.running and now_s > (self._fresh_until_s if full else -math.inf):
+        if not self.running:
+            return self.device
+        if now_s >= self._fresh_until_s:
             residents = [
                 each.resident(now_s, remaining_known=remaining_known) for each in self.running
             ]
             self._values["residents"] = tuple(residents)
             self._view = Device(**self._values)
-            shortest_s = min(each.remaining_seconds(now_s) for each in self.running)
-            self._fresh_until_s = now_s + _REPORT_AGE_SHARE * shortest_s
-        return self._view if self.running else self.device
+            self._fresh_until_s = now_s
+            if report_age_share:
+                shortest_s = min(each.remaining_seconds(now_s) for each in self.running)
+                self._fresh_until_s += report_age_share * shortest_s
+        return self._view
 
 
 def _values_of(value: Training | Device) -> dict[str, Any]:
