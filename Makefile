@@ -49,8 +49,9 @@ lint: $(VENV)/.installed-dev ## Run the checks that need no test: style, types, 
 	$(VENV)/bin/lint-imports
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev ## Measure decisions and store; prints figures, judges nothing
+bench: $(VENV)/.installed-dev ## Measure decisions, store and launches; prints figures, judges nothing
 	$(VENV)/bin/python -m tests.benchmarks
+	$(VENV)/bin/python -m tests.benchmarks.exit_to_start --pending 1000 --exits 20
 
 .PHONY: soak
 soak: $(VENV)/.installed-dev ## Run the long tests too

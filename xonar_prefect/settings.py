@@ -163,10 +163,27 @@ class XonarSettings(BaseSettings):
         float,
         Field(ge=0, allow_inf_nan=False, description="How long a run is held before it is marked."),
     ] = 5.0
+    mark_again_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="How long another kind of reason must stand before a run is marked again.",
+        ),
+    ] = 30.0
     poll_seconds: Annotated[
         float,
-        Field(gt=0, allow_inf_nan=False, description="How often the whole queue is read again."),
+        Field(gt=0, allow_inf_nan=False, description="How often the queue is looked at."),
     ] = 10.0
+    whole_queue_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="How often a queue of more than 200 runs is read as a whole; in between "
+            "only what is new.",
+        ),
+    ] = 600.0
     watch_seconds: Annotated[
         float,
         Field(gt=0, allow_inf_nan=False, description="How often running trainings are looked at."),

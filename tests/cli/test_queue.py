@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
 from xonar_prefect.run_directory import RunDirectory, Status
 from xonar_prefect.worker import labels
 
@@ -53,9 +53,10 @@ def test_run_that_can_never_start_is_shown_with_its_mistake(xonar, pool) -> None
 def test_running_pair_of_this_host_shows_partner_and_progress(
     xonar, pool, store, tmp_path: Path
 ) -> None:
-    for name in ("wise-owl", "sly-fox"):
-        run_id = pool.submit(name, state=running_state())
+    runs = {name: pool.submit(name, state=running_state()) for name in ("wise-owl", "sly-fox")}
+    for name, run_id in runs.items():
         (tmp_path / name).mkdir()
+        (partner,) = set(runs.values()) - {run_id}
         store.record(
             LedgerEntry(
                 run_id=run_id,
@@ -63,7 +64,12 @@ def test_running_pair_of_this_host_shows_partner_and_progress(
                 worker="w",
                 state=SlotState.RUNNING,
                 devices=("cpu-0",),
-                predicted_slowdown=1.25,
+                # The owl was there first, and nothing was predicted for it when it was released.
+                partners=(partner,) if name == "sly-fox" else (),
+                predicted_slowdown=1.25 if name == "sly-fox" else None,
+                co_runs=(CoRun(partners=(partner,), predicted_slowdown=1.5),)
+                if name == "wise-owl"
+                else (),
                 run_directory=str(tmp_path / name),
                 reserved_at_s=1.0,
             )
@@ -73,7 +79,41 @@ def test_running_pair_of_this_host_shows_partner_and_progress(
     (shown,) = xonar("queue", "--pool", pool.name, "--json").json
     owl = next(each for each in shown["running"] if each["name"] == "wise-owl")
     assert (owl["devices"], owl["partners"], owl["progress"]) == (["cpu-0"], ["sly-fox"], "30/100")
-    assert "wise-owl Running cpu-0 sly-fox 1.25 30/100" in xonar("queue").words
+    words = xonar("queue", "--pool", pool.name).words
+    assert "wise-owl Running cpu-0 sly-fox 1.50 30/100" in words
+    assert "sly-fox Running cpu-0 wise-owl 1.25" in words
+
+
+def test_training_whose_partner_has_ended_has_no_predicted_slowdown(
+    xonar, pool, store, tmp_path: Path
+) -> None:
+    run_id = pool.submit("left-alone", state=running_state())
+    store.record(
+        LedgerEntry(
+            run_id=run_id,
+            name="left-alone",
+            worker="w",
+            state=SlotState.RUNNING,
+            devices=("cpu-0",),
+            partners=("gone",),
+            predicted_slowdown=1.25,
+            run_directory=str(tmp_path),
+            reserved_at_s=1.0,
+        )
+    )
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    assert shown["running"][0]["predicted_slowdown"] is None
+
+
+def test_server_without_a_xonar_pool_says_how_to_make_one(xonar, monkeypatch) -> None:
+    async def no_pools(client: object) -> list[object]:
+        return []
+
+    monkeypatch.setattr("xonar_prefect.cli.queue.xonar_pools", no_pools)
+    ended = xonar("queue")
+    assert ended.status == 0
+    assert "There is no work pool of type xonar; create one with `xonar pool create" in ended.words
+    assert xonar("queue", "--json").json == []
 
 
 def test_running_training_of_another_host_is_shown_from_its_labels(xonar, pool) -> None:

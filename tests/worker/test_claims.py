@@ -192,3 +192,24 @@ async def test_race_of_three_workers_fifty_runs_and_random_cancels(pool: Pool) -
     ]
     assert revived == []
     assert {run.state_type for run in final} <= {StateType.COMPLETED, StateType.CANCELLED}
+
+
+async def test_tasks_of_one_worker_take_turns_at_a_run(pool: Pool) -> None:
+    claims = pool.claims()
+    run = await pool.submit()
+    wanted = False
+
+    async def start() -> bool:
+        nonlocal wanted
+        wanted = True
+        return await claims.claim(run)
+
+    marked, started, put_back = await asyncio.gather(
+        claims.mark_held(run, "Full."),
+        start(),
+        # It looked as if it had been claimed and left: it was being marked.
+        claims.give_back(run, "Left behind.", unless=lambda: wanted),
+    )
+    assert (marked, started, put_back) == (True, True, False)
+    assert claims.is_ours((await pool.read(run)).state)
+    assert not claims._in_hand

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +18,11 @@ from xonar_prefect.core.hosts import Disk, Host, HostResident
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import (
+    Decision,
     Hold,
     Limits,
     Profile,
     ReasonCode,
-    Refuse,
     Release,
     Snapshot,
     Training,
@@ -33,8 +33,9 @@ from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.run_directory import Status
 from xonar_prefect.store import Store
 from xonar_prefect.worker.dispatch import Dispatch
-from xonar_prefect.worker.held_runs import QueueReading
-from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.in_flight import LaunchesInFlight
+from xonar_prefect.worker.limits import Occupant
+from xonar_prefect.worker.queue_picture import QueueReading
 from xonar_prefect.worker.slots import Slot, Slots
 from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Parts
@@ -46,7 +47,6 @@ class World:
 
     now_s: float = 1000.0
     queue: list[FlowRun] = field(default_factory=list)
-    refusals: dict[str, str] = field(default_factory=dict)
     devices: tuple[DeviceReading, ...] = (
         DeviceReading(id="cpu-0", index=0, model="core", memory_mib=8000),
     )
@@ -54,11 +54,11 @@ class World:
     kinds: Mapping[str, Profile] = field(default_factory=dict)
     disk_is_full: bool = False
     host: Host = field(default_factory=Host)
-    explaining_takes_s: float = 0.0
-    times_read: int = 0
+    converted: int = 0
+    running: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
     submitted: list[str] = field(default_factory=list)
     held: dict[str, ReasonCode] = field(default_factory=dict)
-    refused: dict[str, ReasonCode] = field(default_factory=dict)
     released: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def submit_run(self, name: str) -> FlowRun:
@@ -71,15 +71,18 @@ class World:
         return self.now_s
 
 
-class FakeQueue:
-    """Reads the queue of the world."""
+class FakePicture:
+    """The queue of the world, as it is known."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def read(self, limits: Limits) -> QueueReading:
+    def reading(
+        self, limits: Limits, *, running: Iterable[Occupant], unfinished: Iterable[Occupant]
+    ) -> QueueReading:
         world = self._world
-        world.times_read += 1
+        world.running = [each.run_id for each in running]
+        world.unfinished = [each.run_id for each in unfinished]
         runs = {str(run.id): run for run in world.queue}
         return QueueReading(
             trainings={
@@ -92,52 +95,39 @@ class FakeQueue:
                     profiles=world.kinds,
                 )
                 for place, (run_id, run) in enumerate(runs.items())
-                if run.name not in world.refusals
             },
             flow_runs=runs,
-            refusals={
-                run_id: world.refusals[run.name]
-                for run_id, run in runs.items()
-                if run.name in world.refusals
-            },
+            refusals={},
             limits=limits,
-            unmarkable=frozenset(),
+            limited={},
         )
 
+    def released(self, run_ids: Sequence[str]) -> None:
+        self._world.queue = [run for run in self._world.queue if str(run.id) not in run_ids]
 
-class FakeExplanations:
-    """Writes down in the world what would be shown."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def keep_only(self, run_ids: frozenset[str]) -> None:
-        pass
-
-    async def hold(self, hold: Hold, flow_run: FlowRun, *, position: int, markable: bool) -> bool:
-        if flow_run.name not in self._world.held:
-            self._world.now_s += self._world.explaining_takes_s
-            self._world.held[flow_run.name] = hold.code
-        return True
-
-    async def release(self, release: Release, flow_run: FlowRun, partners: tuple[str, ...]) -> None:
-        self._world.released[flow_run.name] = partners
-
-    async def refuse(self, refuse: Refuse, flow_run: FlowRun) -> bool:
-        self._world.refused[flow_run.name] = refuse.code
-        return True
+    async def convert_again(self) -> None:
+        self._world.converted += 1
 
 
-class FakeAccelerators:
-    """Reads the devices of the world."""
+class FakeHeldRuns:
+    """Knows nothing new of any kind, but for its memory."""
 
-    kind = "cpu"
+    async def renewed(self, training: Training) -> Training:
+        return replace(training, memory_request_mib=300, profile_key="kind")
+
+
+class FakeTelling:
+    """Writes down in the world what would be told."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def read(self, processes: Mapping[str, Sequence[int]]) -> tuple[DeviceReading, ...]:
-        return self._world.devices
+    def decided(
+        self, decisions: Sequence[Decision], releases: Sequence[Release], queue: QueueReading
+    ) -> None:
+        world = self._world
+        world.held = {each.training.name: each.code for each in decisions if isinstance(each, Hold)}
+        world.released.update({each.training.name: each.partners for each in releases})
 
 
 class FakeHost:
@@ -186,7 +176,14 @@ Make = Callable[..., Dispatch]
 
 
 @pytest.fixture
-def make(world: World, store: Store, slots: Slots, tmp_path: Path) -> Make:
+def in_flight() -> LaunchesInFlight:
+    return LaunchesInFlight()
+
+
+@pytest.fixture
+def make(
+    world: World, store: Store, slots: Slots, in_flight: LaunchesInFlight, tmp_path: Path
+) -> Make:
     async def submit(flow_runs: Sequence[FlowRun]) -> None:
         world.submitted += [run.name for run in flow_runs]
 
@@ -196,14 +193,14 @@ def make(world: World, store: Store, slots: Slots, tmp_path: Path) -> Make:
     def make(**changes: Any) -> Dispatch:
         parts: dict[str, Any] = {
             "policy": policy_named("parallel"),
-            "accelerators": FakeAccelerators(world),
             "read_devices": read_devices,
-            "locks": Locks(tmp_path / "locks"),
             "store": store,
             "slots": slots,
-            "held_runs": FakeQueue(world),
+            "picture": FakePicture(world),
+            "held_runs": FakeHeldRuns(),
             "host": FakeHost(world),
-            "explanations": FakeExplanations(world),
+            "telling": FakeTelling(world),
+            "in_flight": in_flight,
             "submit": submit,
             "limits": Limits(),
             "training_limit": None,
@@ -222,16 +219,18 @@ async def test_what_is_released_is_reserved_written_down_and_submitted_once(
 ) -> None:
     dispatch = make()
     first, second, third = (world.submit_run(name) for name in ("a", "b", "c"))
-    assert await dispatch.decide(fresh=True) == [first, second]
+    queue = list(world.queue)
+    assert await dispatch.decide() == [first, second]
     assert world.submitted == ["a", "b"]
     assert {entry.name: entry.state for entry in store.open_entries()} == {
         "a": SlotState.RESERVED,
         "b": SlotState.RESERVED,
     }
-    assert world.released == {"a": (), "b": ("a",)}
+    assert world.released == {"a": (), "b": (str(first.id),)}
     assert world.held == {"c": ReasonCode.NO_FREE_SLOT}
-    assert await dispatch.decide(fresh=False) == []  # from what is left of the same reading
-    assert await dispatch.decide(fresh=True) == []  # even if the server still shows them as held
+    assert await dispatch.decide() == []
+    world.queue = queue  # the server may still show them as held
+    assert await dispatch.decide() == []
     assert world.submitted == ["a", "b"]
     assert str(third.id) not in slots
 
@@ -242,10 +241,10 @@ async def test_what_cannot_be_written_down_is_not_started(
     world.submit_run("a")
     world.disk_is_full = True
     dispatch = make()
-    assert await dispatch.decide(fresh=True) == []
-    assert (world.submitted, len(slots)) == ([], 0)
+    assert await dispatch.decide() == []
+    assert (world.submitted, world.released, len(slots)) == ([], {}, 0)
     world.disk_is_full = False
-    await dispatch.decide(fresh=False)
+    await dispatch.decide()
     assert world.submitted == ["a"]
 
 
@@ -255,55 +254,70 @@ async def test_while_no_device_can_be_read_nothing_is_released_or_refused(
     world.submit_run("a")
     devices, world.devices = world.devices, ()
     dispatch = make()
-    assert await dispatch.decide(fresh=True) == []
+    assert await dispatch.decide() == []
     assert world.held == {"a": ReasonCode.NO_DEVICE}
     world.devices = devices
-    await dispatch.decide(fresh=False)
+    await dispatch.decide()
     assert world.submitted == ["a"]
 
 
-async def test_the_limit_of_the_worker_counts_its_slots(
+async def test_the_limit_of_the_worker_counts_what_holds_a_device(
     world: World, make: Make, slots: Slots
 ) -> None:
     for name in ("a", "b"):
         world.submit_run(name)
     dispatch = make(training_limit=1)
-    await dispatch.decide(fresh=True)
+    await dispatch.decide()
     assert world.held == {"b": ReasonCode.WORKER_LIMIT}
-    await slots.free(next(iter(slots)))
-    world.queue = world.queue[1:]
-    await dispatch.decide(fresh=True)
+    (slot,) = slots
+    slot.vacated = True  # it has ended; its state is still to be set
+    await dispatch.decide()
     assert world.submitted == ["a", "b"]
 
 
-async def test_a_refused_run_is_not_decided_upon_again_from_the_old_reading(
-    world: World, make: Make
+async def test_an_ended_training_counts_against_prefects_limits_until_the_server_knows(
+    world: World, make: Make, slots: Slots
 ) -> None:
-    world.refusals["a"] = "There is no job variable 'memory'."
+    ended, running = world.submit_run("a"), world.submit_run("b")
+    dispatch = make()
+    await dispatch.decide()
+    slot = slots.get(str(ended.id))
+    assert slot is not None
+    slot.vacated = True
+    await dispatch.decide()
+    assert world.running == [str(running.id)]
+    assert world.unfinished == [str(ended.id), str(running.id)]
+
+
+async def test_after_a_long_downtime_what_is_due_starts_a_few_at_a_time(
+    world: World, make: Make, slots: Slots
+) -> None:
+    world.devices = tuple(
+        DeviceReading(id=f"cpu-{index}", index=index, model="core", memory_mib=8000)
+        for index in range(9)
+    )
+    for number in range(71):
+        world.submit_run(f"run {number}")
+    dispatch = make(max_starting=4)
+    batches = []
+    while batch := await dispatch.decide():
+        batches.append(len(batch))
+        assert await dispatch.decide() == []  # not before those have begun
+        for slot in slots:
+            slot.status = Status(phase="training")
+    assert batches == [4, 4, 4, 4, 2]  # two on each device
+
+
+async def test_a_new_profile_counts_for_the_running_training_and_for_all_that_are_held(
+    world: World, make: Make, slots: Slots
+) -> None:
     world.submit_run("a")
     dispatch = make()
-    await dispatch.decide(fresh=True)
-    assert world.refused == {"a": ReasonCode.WRONG_JOB_VARIABLE}
-    world.queue.clear()
-    await dispatch.decide(fresh=False)
-    assert world.times_read == 2
-
-
-async def test_a_long_queue_is_explained_in_several_turns_without_reading_it_again(
-    world: World, make: Make
-) -> None:
-    world.explaining_takes_s = 0.9
-    for number in range(9):
-        world.submit_run(f"run {number}")
-    dispatch = make(limits=Limits(pool_paused=True))
-    turns = 0
-    await dispatch.decide(fresh=True)
-    while dispatch.has_more_to_explain:
-        turns += 1
-        assert len(world.held) == 3 * turns
-        await dispatch.decide(fresh=False)
-    assert len(world.held) == 9
-    assert world.times_read == 1
+    await dispatch.decide()
+    (slot,) = slots
+    await dispatch.renew_profiles(slot)
+    assert (slot.entry.request_mib, slot.entry.profile_key) == (300, "kind")
+    assert world.converted == 1
 
 
 async def test_a_policy_sees_free_devices_held_trainings_and_the_time(
@@ -320,7 +334,7 @@ async def test_a_policy_sees_free_devices_held_trainings_and_the_time(
             return ()
 
     run = world.submit_run("a")
-    await make(policy=Watching()).decide(fresh=True)
+    await make(policy=Watching()).decide()
     (snapshot,) = seen
     assert snapshot.now_s == 1000.0
     assert [training.run_id for training in snapshot.held] == [str(run.id)]
@@ -338,10 +352,10 @@ async def test_a_full_disk_stops_releases_and_they_go_on_by_themselves(
     full = Disk(path="/home", free_mib=10, least_free_mib=1024)
     world.host = Host(disk=full)
     dispatch = make()
-    assert await dispatch.decide(fresh=True) == []
+    assert await dispatch.decide() == []
     assert world.held == {"a": ReasonCode.DISK_FULL}
     world.host = Host(disk=replace(full, free_mib=2048))
-    await dispatch.decide(fresh=False)
+    await dispatch.decide()
     assert world.submitted == ["a"]
 
 
@@ -349,9 +363,9 @@ async def test_what_was_released_counts_on_the_host_from_then_on(world: World, m
     world.host = Host(memory_mib=4000, share_mib=3000)
     dispatch = make()
     first, second = (world.submit_run(name) for name in ("a", "b"))
-    assert await dispatch.decide(fresh=True) == [first]
+    assert await dispatch.decide() == [first]
     assert world.held == {"b": ReasonCode.INSUFFICIENT_HOST_MEMORY}
-    assert await dispatch.decide(fresh=False) == []
+    assert await dispatch.decide() == []
     assert second in world.queue
 
 
@@ -360,13 +374,13 @@ async def test_no_more_trainings_start_at_once_than_the_setting_says(
 ) -> None:
     dispatch = make(max_starting=1)
     first, second = (world.submit_run(name) for name in ("a", "b"))
-    assert await dispatch.decide(fresh=True) == [first]
+    assert await dispatch.decide() == [first]
     assert world.held == {"b": ReasonCode.STARTS_LIMITED}
-    assert await dispatch.decide(fresh=False) == []
+    assert await dispatch.decide() == []
     slot = slots.get(str(first.id))
     assert slot is not None
     slot.status = Status(phase="training")  # it has begun
-    assert await dispatch.decide(fresh=False) == [second]
+    assert await dispatch.decide() == [second]
 
 
 async def test_a_training_that_never_reports_does_not_count_as_starting_for_ever(
@@ -374,9 +388,9 @@ async def test_a_training_that_never_reports_does_not_count_as_starting_for_ever
 ) -> None:
     dispatch = make(max_starting=1)
     _, second = (world.submit_run(name) for name in ("a", "b"))
-    await dispatch.decide(fresh=True)
+    await dispatch.decide()
     world.now_s += 31
-    assert await dispatch.decide(fresh=False) == [second]
+    assert await dispatch.decide() == [second]
 
 
 # ---- memory feasibility while others decide ----
@@ -396,7 +410,7 @@ async def test_decisions_that_are_taken_at_once_never_give_memory_away_twice(
     world.request_mib = 900  # eight of them fit into 8000 MiB
     for number in range(12):
         world.submit_run(f"t{number}")
-    await asyncio.gather(*(turns.take(fresh=True) for _ in range(6)))
+    await asyncio.gather(*(turns.take() for _ in range(6)))
     assert len(world.submitted) == len(set(world.submitted)) == len(slots) == 8
     assert set(world.held.values()) == {ReasonCode.INSUFFICIENT_MEMORY}
 
@@ -408,12 +422,11 @@ async def test_twice_too_many_trainings_wait_instead_of_failing(
     dispatch = make()
     runs = [world.submit_run(f"t{number}") for number in range(10)]
     for run in runs:
-        # What is left of one reading of the queue is enough: no poll is waited for.
-        assert await dispatch.decide(fresh=run is runs[0]) == [run]
-        assert await dispatch.decide(fresh=False) == []
+        assert await dispatch.decide() == [run]
+        held = set(world.held.values())
+        assert held == ({ReasonCode.INSUFFICIENT_MEMORY} if run is not runs[-1] else set())
+        assert await dispatch.decide() == []
         await slots.free(next(iter(slots)))
-    assert world.refused == {}
-    assert set(world.held.values()) == {ReasonCode.INSUFFICIENT_MEMORY}
 
 
 def quiet_parts(dispatch: Dispatch) -> object:
@@ -438,6 +451,7 @@ def quiet_parts(dispatch: Dispatch) -> object:
         locks=SimpleNamespace(keep=lambda: None),
         claims=SimpleNamespace(settle=nothing),
         supervision=SimpleNamespace(look=nothing),
+        picture=SimpleNamespace(renew=nothing, is_trusted=True),
         slots=NoSlots(),
     )
 
@@ -454,20 +468,20 @@ async def test_a_kind_that_was_seen_to_take_a_whole_gpu_runs_alone_until_it_does
         """Let one run hold so much; return who is released together afterwards."""
         world.kinds = store.profiles_for("greedy")
         world.queue = [world.submit_run("first")]
-        await dispatch.decide(fresh=True)
+        await dispatch.decide()
         slot = next(iter(slots))
         slot.pids = [7]
         plain = replace(world.devices[0], used_mib=0, used_by_pid={})
         world.devices = (replace(plain, used_mib=mib, used_by_pid={7: mib}),)
-        await dispatch.decide(fresh=False)
+        await dispatch.decide()
         await slots.free(slot)
         world.devices = (plain,)
         world.queue = []
-        await dispatch.decide(fresh=True)  # takes in what it was seen to hold
+        await dispatch.decide()  # takes in what it was seen to hold
         world.kinds = store.profiles_for("greedy")
         world.queue = [world.submit_run("a"), world.submit_run("b")]
         before = len(world.submitted)
-        await dispatch.decide(fresh=True)
+        await dispatch.decide()
         together = world.submitted[before:]
         for each in slots:
             await slots.free(each)

@@ -32,8 +32,8 @@ def explanations(pool: Pool, clock: Clock) -> Explanations:
     return Explanations(
         pool.client,
         Claims(pool.client, "one"),
-        visible_held=2,
         mark_after_seconds=5.0,
+        mark_again_seconds=30.0,
         clock=clock,
     )
 
@@ -47,14 +47,12 @@ def hold(run: FlowRun, code: ReasonCode = ReasonCode.NO_FREE_SLOT, reason: str =
 
 
 async def show(
-    explanations: Explanations,
-    decision: Hold,
-    run: FlowRun,
-    *,
-    position: int = 0,
-    markable: bool = True,
+    explanations: Explanations, decision: Hold, run: FlowRun, *, markable: bool = True
 ) -> bool:
-    return await explanations.hold(decision, run, position=position, markable=markable)
+    """Show a hold as the worker does: only what is news costs anything."""
+    if not explanations.has_news(decision, markable=markable):
+        return False
+    return await explanations.hold(decision, run, markable=markable)
 
 
 async def test_the_reason_is_on_the_run_at_once_and_its_state_changes_only_after_a_while(
@@ -74,7 +72,7 @@ async def test_the_reason_is_on_the_run_at_once_and_its_state_changes_only_after
     assert artifact.description == "Full."
 
 
-async def test_a_run_is_marked_once_for_each_kind_of_reason(
+async def test_a_run_is_marked_again_when_another_kind_of_reason_has_stood_for_a_while(
     pool: Pool, explanations: Explanations, clock: Clock
 ) -> None:
     run = await pool.submit()
@@ -82,27 +80,69 @@ async def test_a_run_is_marked_once_for_each_kind_of_reason(
     clock.now_s += 10
     assert await show(explanations, hold(run), run)
     run = await pool.read(run)
-    marked = run.state_id
-    assert not await show(explanations, hold(run, reason="Still full."), run)
-    assert (await pool.read(run)).state_id == marked
-    other = hold(run, ReasonCode.INSUFFICIENT_MEMORY, "Too little.")
+    other = hold(run, ReasonCode.POOL_LIMIT, "The limit is reached.")
+    assert not await show(explanations, other, run)
+    clock.now_s += 29.9
+    assert not await show(explanations, other, run)
+    clock.now_s += 0.1
     assert await show(explanations, other, run)
-    state = (await pool.read(run)).state
-    assert state is not None
-    assert (state.name, state.message) == ("AwaitingGPU", "Too little.")
-    assert (await pool.read(run)).labels["xonar.reason-code"] == "INSUFFICIENT_MEMORY"
+    run = await pool.read(run)
+    assert run.state is not None
+    assert (run.state.name, run.state.message) == ("AwaitingGPU", "The limit is reached.")
+    assert run.labels["xonar.reason-code"] == "POOL_LIMIT"
+    clock.now_s += 600
+    assert not await show(explanations, other, run)
+    assert (await pool.read(run)).state_id == run.state_id
 
 
-async def test_only_the_first_held_runs_are_shown(
+async def test_reasons_that_take_turns_do_not_write_a_run_again_and_again(
+    pool: Pool, explanations: Explanations, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await pool.submit()
+    await show(explanations, hold(run), run)
+    clock.now_s += 10
+    assert await show(explanations, hold(run), run)
+    calls = 0
+    request = pool.client.request
+
+    async def counting(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        return await request(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pool.client, "request", counting)
+    flapping = [
+        hold(run, ReasonCode.BETTER_PARTNER_CHOSEN, "Another fits better."),
+        hold(run, ReasonCode.POOL_LIMIT, "The limit is reached."),
+        hold(run),
+    ]
+    for turn in range(300):  # ten minutes
+        clock.now_s += 2
+        assert not await show(explanations, flapping[turn % 3], run)
+    # The sentence may be renewed once a minute, the state never.
+    assert calls <= 10
+    assert await pool.state(run) == "AwaitingGPU"
+
+
+async def test_the_label_follows_a_reason_that_stands_and_a_sentence_that_has_grown_old(
     pool: Pool, explanations: Explanations, clock: Clock
 ) -> None:
     run = await pool.submit()
-    await show(explanations, hold(run), run, position=2)
-    clock.now_s += 10
-    assert not await show(explanations, hold(run), run, position=2)
-    assert await pool.code(run) is None
-    assert await show(explanations, hold(run), run, position=1)  # it has moved up
-    assert await pool.state(run) == "AwaitingGPU"
+    await show(explanations, hold(run), run)
+    clock.now_s += 5
+    await show(explanations, hold(run), run)
+    better = hold(run, ReasonCode.BETTER_PARTNER_CHOSEN, "Another fits better.")
+    await show(explanations, better, run)
+    assert await pool.code(run) == "NO_FREE_SLOT"
+    clock.now_s += 5
+    await show(explanations, better, run)
+    assert await pool.code(run) == "BETTER_PARTNER_CHOSEN"
+    artifacts = await pool.artifacts(run, DECISION_ARTIFACT)
+    assert sorted(str(each.description) for each in artifacts) == ["Another fits better.", "Full."]
+    clock.now_s += 60
+    newer = hold(run, ReasonCode.BETTER_PARTNER_CHOSEN, "Yet another fits better.")
+    await show(explanations, newer, run)
+    assert (await pool.read(run)).labels["xonar.reason"] == "Yet another fits better."
 
 
 async def test_a_run_that_must_not_be_claimed_has_its_reason_but_keeps_its_state(
@@ -114,6 +154,7 @@ async def test_a_run_that_must_not_be_claimed_has_its_reason_but_keeps_its_state
         clock.now_s += 10
     assert await pool.code(run) == "NO_FREE_SLOT"
     assert await pool.state(run) == "Scheduled"
+    assert len(await pool.artifacts(run, DECISION_ARTIFACT)) == 1
 
 
 async def test_what_an_earlier_life_of_the_worker_marked_is_not_marked_again(
@@ -168,10 +209,10 @@ async def test_a_label_that_could_not_be_written_is_written_the_next_time(
     assert await pool.code(run) == "NO_FREE_SLOT"
 
 
-async def test_a_release_tells_where_beside_whom_and_at_what_price(
+async def test_a_release_tells_both_partners_beside_whom_they_are_and_at_what_price(
     pool: Pool, explanations: Explanations
 ) -> None:
-    run = await pool.submit()
+    run, partner = await pool.submit(), await pool.submit()
     release = Release(
         training=training(run),
         devices=("GPU-1", "GPU-2"),
@@ -180,6 +221,9 @@ async def test_a_release_tells_where_beside_whom_and_at_what_price(
         predicted_slowdown=1.25,
     )
     await explanations.release(release, run, ("digits",))
+    await explanations.joined(str(partner.id), [run.name], 1.5)
+    beside = (await pool.read(partner)).labels
+    assert (beside["xonar.partner"], beside["xonar.predicted-slowdown"]) == (run.name, "1.500")
     labels = (await pool.read(run)).labels
     assert labels["xonar.reason-code"] == "COMPLEMENTS_PARTNER"
     assert labels["xonar.devices"] == "GPU-1, GPU-2"

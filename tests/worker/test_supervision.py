@@ -138,6 +138,7 @@ def report(slot: Slot, **values: Any) -> None:
 async def freed(supervision: Supervision, slot: Slot, seconds: float = 20.0) -> None:
     async def looked() -> bool:
         await supervision.look(no_devices)
+        await supervision.attend()
         return slot.freed.is_set()
 
     await eventually(looked, seconds)
@@ -265,11 +266,32 @@ async def test_a_slot_is_not_free_while_a_device_still_has_its_memory(
     await eventually(lambda: slot.exit and not _pids(slot))
     for _ in range(3):
         await supervision.look(devices)
+        await supervision.attend()
     assert slot.entry.state is SlotState.DRAINING
     assert slot.concluded
+    assert not slot.vacated
     held.clear()
     assert await supervision.look(devices)
+    assert slot.vacated
+    await supervision.attend()
     assert slot.freed.is_set()
+
+
+async def test_devices_are_free_before_the_server_is_told_how_their_training_ended(
+    supervision: Supervision, launch: Launching, slots: Slots, pool: Pool
+) -> None:
+    run, slot = await launch("false")
+    await eventually(lambda: slot.exit)
+
+    async def vacated() -> bool:
+        return await supervision.look(no_devices) and slot.vacated
+
+    await eventually(vacated)
+    assert await pool.state(run) == "Running"
+    assert (slots.holding, len(slots), slots.partners(slot)) == ((), 1, ())
+    assert await supervision.attend()
+    assert await pool.state(run) == "Crashed"
+    assert len(slots) == 0
 
 
 async def test_a_broken_report_of_one_training_does_not_hold_up_another(

@@ -1,4 +1,4 @@
-"""Turns: when a worker looks, when it decides, and that nothing can end it."""
+"""Turns: what an exit waits for, and what is done beside."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import httpx
 import pytest
 
 from tests.worker.waiting import eventually
-from xonar_prefect.errors import SettingsError
 from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Parts
 
+HOUR = 3600.0
 
-class FakeSlots(list[SimpleNamespace]):
-    """Slots that are all written down."""
 
-    async def settle(self) -> None:
-        pass
+class FakeSlots(list[Any]):
+    """Two trainings, of which one has a launcher."""
+
+    def __init__(self, settle: Any) -> None:
+        super().__init__(
+            SimpleNamespace(entry=SimpleNamespace(launcher_pid=pid)) for pid in (7, None)
+        )
+        self.settle = settle
 
 
 class FakeParts:
@@ -31,42 +35,52 @@ class FakeParts:
         self.synced = True
         self.changed = False
         self.device_is_back = False
-        self.wrong: Exception | None = None
+        self.told_of_an_end = False
+        self.wrong: dict[str, Exception] = {}
         self.calls: list[str] = []
         self.watched: list[int] = []
-        self.slots = FakeSlots(
-            SimpleNamespace(entry=SimpleNamespace(launcher_pid=pid)) for pid in (7, None)
-        )
+        self.slots = FakeSlots(self._noting("settle slots"))
         self.learning = SimpleNamespace(rebuild=self._noting("rebuild"))
         self.recovery = SimpleNamespace(
             run=self._noting("recover"), put_back_orphans=self._noting("orphans")
         )
         self.locks = SimpleNamespace(keep=lambda: None)
         self.claims = SimpleNamespace(settle=self._noting("settle"))
-        self.supervision = SimpleNamespace(look=self._look, take_over=lambda slot: None)
+        self.supervision = SimpleNamespace(
+            look=self._look, attend=self._attend, take_over=lambda slot: None
+        )
+        self.dispatch = SimpleNamespace(decide=self._noting("decide", ["released"]))
         self.devices = SimpleNamespace(look=None)
         self.health = SimpleNamespace(look=self._look_at_devices)
-        self.dispatch = SimpleNamespace(decide=self._decide, has_more_to_explain=False)
+        self.picture = SimpleNamespace(
+            renew=self._renew, is_trusted=False, has_deployment_limits=False
+        )
+        self.telling = SimpleNamespace(tell=self._noting("tell"))
         self.exits = SimpleNamespace(watch=self.watched.append)
 
-    def _noting(self, name: str) -> Any:
-        async def call() -> None:
+    def _noting(self, name: str, answer: object = None) -> Any:
+        async def call() -> object:
             self.calls.append(name)
+            if name in self.wrong:
+                raise self.wrong[name]
+            return answer
 
         return call
 
+    async def _renew(self) -> None:
+        await self._noting("read")()
+        self.picture.is_trusted = True
+
     async def _look(self, read_devices: object) -> bool:
-        self.calls.append("look")
-        if self.wrong is not None:
-            raise self.wrong
+        await self._noting("look")()
         return self.changed
 
     async def _look_at_devices(self) -> bool:
         return self.device_is_back
 
-    async def _decide(self, *, fresh: bool) -> list[str]:
-        self.calls.append("decide afresh" if fresh else "decide")
-        return ["released"]
+    async def _attend(self) -> bool:
+        self.calls.append("attend")
+        return self.told_of_an_end
 
     def after(self) -> list[str]:
         """Return what was called since the last time."""
@@ -79,27 +93,29 @@ def parts() -> FakeParts:
     return FakeParts()
 
 
-@pytest.fixture
-def turns(parts: FakeParts) -> Turns:
+def make(parts: FakeParts, watch_seconds: float = 0.001) -> Turns:
     return Turns(
         cast("Parts", parts),
         clock=lambda: parts.now_s,
-        poll_seconds=10.0,
-        watch_seconds=0.001,
+        poll_seconds=10.0 if watch_seconds < HOUR else HOUR,
+        watch_seconds=watch_seconds,
         is_synced=lambda: parts.synced,
     )
 
 
-async def test_the_first_turn_learns_recovers_and_decides(turns: Turns, parts: FakeParts) -> None:
+@pytest.fixture
+def turns(parts: FakeParts) -> Turns:
+    return make(parts)
+
+
+READ = ["read", "settle slots", "settle", "orphans"]
+
+
+async def test_the_first_turn_learns_recovers_reads_and_decides(
+    turns: Turns, parts: FakeParts
+) -> None:
     assert await turns.take() == ["released"]
-    assert parts.after() == [
-        "rebuild",
-        "recover",
-        "look",
-        "settle",
-        "orphans",
-        "decide afresh",
-    ]
+    assert parts.after() == ["rebuild", "recover", *READ, "look", "decide"]
     assert parts.watched == [7]
 
 
@@ -107,7 +123,7 @@ async def test_nothing_is_done_before_the_server_knows_the_worker(
     turns: Turns, parts: FakeParts
 ) -> None:
     parts.synced = False
-    assert await turns.take() == []
+    assert await turns.take() == ()
     assert parts.after() == []
 
 
@@ -121,12 +137,10 @@ async def test_trainings_are_looked_at_in_every_turn_and_the_queue_is_read_seldo
     assert parts.after() == ["look"]
     parts.now_s += 0.1
     await turns.take()
-    assert parts.after() == ["look", "settle", "orphans", "decide afresh"]
-    await turns.take(fresh=True)
-    assert parts.after() == ["look", "settle", "orphans", "decide afresh"]
+    assert parts.after() == [*READ, "look", "decide"]
 
 
-async def test_a_slot_that_became_free_is_reason_to_decide_at_once(
+async def test_between_an_exit_and_the_next_start_nothing_is_asked_of_the_server(
     turns: Turns, parts: FakeParts
 ) -> None:
     await turns.take()
@@ -146,14 +160,24 @@ async def test_a_device_that_is_back_is_reason_to_decide_at_once(
     assert parts.after() == ["look", "decide"]
 
 
-async def test_what_is_left_to_explain_is_explained_in_the_next_turn(
+async def test_a_decision_that_fails_is_made_again(turns: Turns, parts: FakeParts) -> None:
+    parts.wrong["decide"] = RuntimeError("a fault of ours")
+    assert await turns.take() == ()
+    parts.wrong.clear()
+    assert await turns.take() == ["released"]
+
+
+async def test_nothing_is_released_from_a_queue_that_is_not_known_or_in_doubt(
     turns: Turns, parts: FakeParts
 ) -> None:
-    await turns.take()
-    parts.after()
-    parts.dispatch.has_more_to_explain = True
-    await turns.take()
-    assert parts.after() == ["look", "decide"]
+    parts.wrong["read"] = httpx.ConnectError("refused")
+    parts.changed = True
+    assert await turns.take() == ()
+    parts.wrong.clear()
+    parts.now_s += 10
+    assert await turns.take() == ["released"]
+    parts.picture.is_trusted = False  # the pool was paused, or the server is away
+    assert await turns.take() == ()
 
 
 async def test_a_worker_that_ends_looks_after_its_trainings_and_releases_nothing(
@@ -163,69 +187,39 @@ async def test_a_worker_that_ends_looks_after_its_trainings_and_releases_nothing
     parts.after()
     turns.release_nothing_more()
     parts.changed = True
-    assert await turns.take(fresh=True) == []
-    assert parts.after() == ["look"]
+    parts.now_s += 10
+    assert await turns.take() == ()
+    assert parts.after() == ["settle slots", "settle", "orphans", "look"]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        httpx.ConnectError("refused"),
-        SettingsError("Work pool 'gpus' is of type 'process'."),
-        RuntimeError("a fault of ours"),
-    ],
-)
-async def test_whatever_goes_wrong_is_said_and_tried_again(
-    turns: Turns, parts: FakeParts, caplog: pytest.LogCaptureFixture, wrong: Exception
-) -> None:
-    parts.wrong = wrong
-    assert await turns.take() is None
-    assert str(wrong) in caplog.text
-    parts.wrong = None
-    assert await turns.take() == ["released"]
-
-
-async def test_what_is_woken_takes_a_turn_at_once(parts: FakeParts) -> None:
-    turns = Turns(
-        cast("Parts", parts),
-        clock=lambda: parts.now_s,
-        poll_seconds=3600.0,
-        watch_seconds=3600.0,
-        is_synced=lambda: True,
-    )
+async def test_an_exit_has_a_turn_taken_at_once_and_all_else_follows(parts: FakeParts) -> None:
+    turns = make(parts, watch_seconds=HOUR)
+    await turns.take()
     serving = asyncio.ensure_future(turns.serve())
-    await asyncio.sleep(0)
-    assert parts.after() == []
-    turns.wake_up()
-    await eventually(lambda: "decide afresh" in parts.calls)
+    await eventually(lambda: "tell" in parts.calls)
     parts.after()
-    turns.wake_up()  # also during or after a turn
-    await eventually(lambda: parts.calls)
+    parts.changed = True
+    turns.wake_up()
+    await eventually(lambda: {"attend", "tell"} <= set(parts.calls))
+    assert parts.after()[:2] == ["look", "decide"]
+    parts.changed = False
+    turns.decide_again()
+    await eventually(lambda: {"decide", "read"} <= set(parts.calls))
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
 
 
-async def test_a_failing_turn_is_tried_again_after_growing_pauses(
-    turns: Turns, parts: FakeParts, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_of_a_training_is_decided_upon_again_where_its_deployment_is_limited(
+    turns: Turns, parts: FakeParts
 ) -> None:
-    import anyio
-
-    pauses: list[float] = []
-    move_on_after = anyio.move_on_after
-
-    def noting(seconds: float) -> Any:
-        pauses.append(seconds)
-        return move_on_after(0)
-
-    monkeypatch.setattr("xonar_prefect.worker.turns.anyio.move_on_after", noting)
-    parts.wrong = httpx.ConnectError("refused")
-    serving = asyncio.ensure_future(turns.serve())
-    await eventually(lambda: len(pauses) > 20)
-    parts.wrong = None
-    await eventually(lambda: pauses[-1] < 0.01)
-    serving.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
-    assert pauses[:4] == [0.001, 0.002, 0.004, 0.008]
-    assert max(pauses) == 10.0
+    await turns.take()
+    parts.after()
+    parts.told_of_an_end = True
+    await turns._conclude()
+    await turns.take()
+    assert "decide" not in parts.after()
+    parts.picture.has_deployment_limits = True
+    await turns._conclude()
+    await turns.take()
+    assert "decide" in parts.after()

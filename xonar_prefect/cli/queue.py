@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from xonar_prefect.store import Store
 
+_SHOWN_HELD = 100
+
 
 async def queue(*, pool: str | None = None, json: AsJson = False) -> None:
     """Show who waits and why, and who runs beside whom.
@@ -49,9 +51,11 @@ async def _pool(
     from prefect.client.schemas.objects import WorkerStatus
 
     from xonar_prefect.core.models import Limits
-    from xonar_prefect.worker.held_runs import HeldRuns
+    from xonar_prefect.worker.wiring import watched_queue
 
-    reading = await HeldRuns(client, store, pool.name, frozenset()).read(Limits())
+    picture = watched_queue(client, store, pool.name)
+    await picture.renew()
+    reading = picture.reading(Limits(), running=(), unfinished=())
     in_order = sorted(reading.trainings.values(), key=lambda training: training.queue_position)
     workers = await client.read_workers_for_work_pool(pool.name)
     held = [
@@ -71,8 +75,8 @@ async def _pool(
         "workers_online": [each.name for each in workers if each.status == WorkerStatus.ONLINE],
         "held": held,
         "refused": [
-            {"run_id": run_id, "name": reading.flow_runs[run_id].name, "reason": reason}
-            for run_id, reason in reading.refusals.items()
+            {"run_id": run_id, "name": refuse.training.name, "reason": refuse.reason}
+            for run_id, refuse in reading.refusals.items()
         ],
         "running": [_running(run, local) for run in await _occupying(client, pool.name)],
     }
@@ -123,7 +127,7 @@ def _running(run: FlowRun, local: Mapping[str, LocalTraining]) -> dict[str, Any]
         **_labelled(run),
         "devices": _names(run.labels.get(labels.DEVICES)),
         "partners": _names(run.labels.get(labels.PARTNER)),
-        "predicted_slowdown": None if slowdown is None else float(slowdown),
+        "predicted_slowdown": float(slowdown) if slowdown else None,
         "progress": None,
     }
 
@@ -159,6 +163,7 @@ def _print(pool: dict[str, Any]) -> None:
         ],
         empty=f"Nothing runs in pool {pool['pool']!r}.",
     )
+    shown = pool["held"][:_SHOWN_HELD]
     print_table(
         f"Held in {pool['pool']}",
         ["|", "training", "waiting|", "reason", ""],
@@ -170,9 +175,11 @@ def _print(pool: dict[str, Any]) -> None:
                 each["reason_code"],
                 each["reason"],
             )
-            for each in pool["held"]
+            for each in shown
         ],
         empty=f"Nothing is held in pool {pool['pool']!r}.",
     )
+    if len(pool["held"]) > len(shown):
+        say(f"... and {len(pool['held']) - len(shown)} more; `--json` has them all.")
     for each in pool["refused"]:
         say(f"{each['name']} cannot start: {each['reason']}")

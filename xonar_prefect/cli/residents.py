@@ -20,11 +20,13 @@ class LocalTraining:
         entry: Its release.
         status: Its latest report; None before the first.
         partners: Names of those that share a device with it now.
+        predicted_slowdown: What is predicted for it beside them; None alone or where unknown.
     """
 
     entry: LedgerEntry
     status: Status | None
     partners: tuple[str, ...]
+    predicted_slowdown: float | None
 
     @property
     def steps(self) -> str:
@@ -63,7 +65,7 @@ class LocalTraining:
             "devices": list(self.entry.devices),
             "partners": list(self.partners),
             "request_mib": self.entry.request_mib,
-            "predicted_slowdown": self.entry.predicted_slowdown,
+            "predicted_slowdown": self.predicted_slowdown,
             "phase": None if status is None else status.phase,
             "steps_done": None if status is None else status.steps_done,
             "steps_total": None if status is None else status.steps_total,
@@ -74,15 +76,26 @@ class LocalTraining:
 def local_trainings(open_entries: Iterable[LedgerEntry]) -> tuple[LocalTraining, ...]:
     """Return the trainings of these releases, in the order of release."""
     entries = sorted(open_entries, key=lambda entry: (entry.reserved_at_s, entry.run_id))
-    return tuple(
-        LocalTraining(
-            entry=entry,
-            status=RunDirectory(Path(entry.run_directory)).read_status(),
-            partners=tuple(
-                other.name
-                for other in entries
-                if other is not entry and set(other.devices) & set(entry.devices)
-            ),
-        )
-        for entry in entries
+    return tuple(_local(entry, entries) for entry in entries)
+
+
+def _local(entry: LedgerEntry, entries: Iterable[LedgerEntry]) -> LocalTraining:
+    partners = [
+        other for other in entries if other is not entry and set(other.devices) & set(entry.devices)
+    ]
+    return LocalTraining(
+        entry=entry,
+        status=RunDirectory(Path(entry.run_directory)).read_status(),
+        partners=tuple(partner.name for partner in partners),
+        predicted_slowdown=_predicted(entry, tuple(sorted(each.run_id for each in partners))),
     )
+
+
+def _predicted(entry: LedgerEntry, partners: tuple[str, ...]) -> float | None:
+    """Return what is predicted beside these partners, whoever of them came later."""
+    if not partners:
+        return None
+    for window in entry.co_runs:
+        if window.partners == partners:
+            return window.predicted_slowdown
+    return entry.predicted_slowdown if partners == tuple(sorted(entry.partners)) else None

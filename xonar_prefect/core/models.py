@@ -49,6 +49,7 @@ class ReasonCode(str, Enum):
     INSUFFICIENT_HOST_MEMORY = "INSUFFICIENT_HOST_MEMORY"
     INSUFFICIENT_CPU_THREADS = "INSUFFICIENT_CPU_THREADS"
     INSUFFICIENT_SHARED_MEMORY = "INSUFFICIENT_SHARED_MEMORY"
+    WAITED_ON_BY_PARENT = "WAITED_ON_BY_PARENT"
     # held, because somebody limits it
     POOL_PAUSED = "POOL_PAUSED"
     QUEUE_PAUSED = "QUEUE_PAUSED"
@@ -62,6 +63,7 @@ class ReasonCode(str, Enum):
     NEVER_FITS = "NEVER_FITS"
     TOO_FEW_DEVICES = "TOO_FEW_DEVICES"
     WRONG_JOB_VARIABLE = "WRONG_JOB_VARIABLE"
+    DEPLOYMENT_DELETED = "DEPLOYMENT_DELETED"
 
 
 def _check_fraction(name: str, value: float | None) -> None:
@@ -195,6 +197,7 @@ class Training:
         owner: Whose it is: owners share the devices evenly. None: its own and nobody else's.
         parameters: What shapes its work, as text, by name (`{"model": "bert", "batch_size": "8"}`);
             kinds with the same but for their numbers are expected to behave alike.
+        parent: Id of the run that has started it and may wait for it; None for none.
     """
 
     run_id: str
@@ -215,6 +218,7 @@ class Training:
     remaining_seconds: float | None = None
     owner: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
 
     def __post_init__(self) -> None:
         _check_not_negative("gpus", self.gpus)

@@ -14,12 +14,15 @@ flow itself scheduled the run, which is long before.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from uuid import UUID
 
+import anyio
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import StateCreate
 from prefect.client.schemas.objects import FlowRun, State
@@ -41,6 +44,8 @@ class Claims:
         self._claim_message = f"Claimed by worker {worker_name!r}."
         # States that could not be put back because the server was away.
         self._owed: dict[UUID, State] = {}
+        self._in_hand: dict[UUID, anyio.Lock] = {}
+        self._wanted_by: Counter[UUID] = Counter()
 
     def is_ours(self, state: State | None) -> bool:
         """Tell whether a Pending state is a claim of this worker's."""
@@ -53,6 +58,10 @@ class Claims:
             False when it is not to be had: claimed by somebody else, cancelled, ended, deleted,
             or kept back by a concurrency limit.
         """
+        async with self._alone_with(flow_run.id):
+            return await self._claim(flow_run)
+
+    async def _claim(self, flow_run: FlowRun) -> bool:
         proposed: State = Pending(message=self._claim_message)
         try:
             result = await self._client.set_flow_run_state(flow_run.id, proposed)
@@ -72,32 +81,60 @@ class Claims:
 
     async def mark_held(self, flow_run: FlowRun, reason: str) -> bool:
         """Show a scheduled run as AwaitingGPU with a reason; its scheduled time stays."""
-        if not await self.claim(flow_run):
-            return False
-        return await self._hand_back(flow_run.id, _scheduled_time(flow_run.state), reason)
+        async with self._alone_with(flow_run.id):
+            if not await self._claim(flow_run):
+                return False
+            return await self._hand_back(flow_run.id, _scheduled_time(flow_run.state), reason)
 
-    async def give_back(self, flow_run: FlowRun, reason: str) -> bool:
-        """Put a run that we claimed but did not start back into the queue."""
-        state, history = await self._read(flow_run.id)
-        if not self.is_ours(state):
-            return False
-        if ended := _ended_since_scheduled(history):
-            await self._put_back(flow_run.id, ended)
-            return False
-        scheduled = max(filter(State.is_scheduled, history), key=_timestamp, default=None)
-        return await self._hand_back(flow_run.id, _scheduled_time(scheduled), reason)
+    async def give_back(
+        self, flow_run: FlowRun, reason: str, *, unless: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Put a run that we claimed but did not start back into the queue.
+
+        Args:
+            flow_run: The run.
+            reason: Why, as a sentence.
+            unless: Asked once nobody else of this worker works on the run: whether it is wanted
+                after all, because it was claimed to be started in the meantime.
+        """
+        async with self._alone_with(flow_run.id):
+            state, history = await self._read(flow_run.id)
+            if unless() or not self.is_ours(state):
+                return False
+            if ended := _ended_since_scheduled(history):
+                await self._put_back(flow_run.id, ended)
+                return False
+            scheduled = max(filter(State.is_scheduled, history), key=_timestamp, default=None)
+            return await self._hand_back(flow_run.id, _scheduled_time(scheduled), reason)
 
     async def refuse(self, flow_run: FlowRun, reason: str) -> bool:
         """End a run that can never start here, with the reason as its message."""
-        if not await self.claim(flow_run):
-            return False
-        await self._client.set_flow_run_state(flow_run.id, Failed(name=REFUSED, message=reason))
-        return True
+        async with self._alone_with(flow_run.id):
+            if not await self._claim(flow_run):
+                return False
+            await self._client.set_flow_run_state(flow_run.id, Failed(name=REFUSED, message=reason))
+            return True
 
     async def settle(self) -> None:
         """Put back what could not be put back before."""
         for run_id, state in list(self._owed.items()):
             await self._put_back(run_id, state)
+
+    @contextlib.asynccontextmanager
+    async def _alone_with(self, run_id: UUID) -> AsyncIterator[None]:
+        """Keep the rest of this worker off a run: several of its tasks may want the same one.
+
+        A run that is marked looks like one that was claimed and left: to put that one "back"
+        while it is claimed again to be started would have it started twice.
+        """
+        self._wanted_by[run_id] += 1
+        try:
+            async with self._in_hand.setdefault(run_id, anyio.Lock()):
+                yield
+        finally:
+            self._wanted_by[run_id] -= 1
+            if not self._wanted_by[run_id]:
+                del self._wanted_by[run_id], self._in_hand[run_id]
 
     async def _hand_back(self, run_id: UUID, scheduled_time: datetime | None, reason: str) -> bool:
         """Replace our Pending by AwaitingGPU, and give way to a cancel that came in between."""
@@ -128,10 +165,12 @@ class Claims:
     async def _read(self, run_id: UUID) -> tuple[State | None, Sequence[State]]:
         """Return the run's state and all it has been in; nothing when it was deleted."""
         try:
-            flow_run = await self._client.read_flow_run(run_id)
-            return flow_run.state, await self._client.read_flow_run_states(run_id)
+            flow_run, history = await asyncio.gather(
+                self._client.read_flow_run(run_id), self._client.read_flow_run_states(run_id)
+            )
         except ObjectNotFound:
             return None, ()
+        return flow_run.state, history
 
 
 def _timestamp(state: State) -> datetime:

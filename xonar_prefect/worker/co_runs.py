@@ -7,7 +7,7 @@ alone give the solo step time; windows beside partners divided by it give measur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from xonar_prefect.core.ledger import CoRun
@@ -45,6 +45,11 @@ class CoRunMeter:
             partner_keys=tuple(partners[run_id] for run_id in ids),
             predicted_slowdown=predicted_slowdown,
         )
+
+    def predicted(self, partners: Iterable[str]) -> float | None:
+        """Return what was predicted beside these partners (run ids); None where nothing was."""
+        window = self._windows.get(tuple(sorted(partners)))
+        return None if window is None else window.predicted_slowdown
 
     def observe(self, status: Status | None, partners: Mapping[str, Status | None]) -> None:
         """Take in one report, with the partners' reports of the same moment.

@@ -6,7 +6,11 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import Flow, FlowRun, WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorkerResult
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -106,6 +110,48 @@ class XonarJobConfiguration(BaseJobConfiguration):
     cpu_threads: int | None = Field(default=None)
     shared_memory_mib: int | None = Field(default=None)
     working_dir: Path | None = Field(default=None)
+
+    @classmethod
+    async def of(
+        cls,
+        flow_run: FlowRun,
+        *,
+        deployment: DeploymentResponse | None,
+        flow: Flow,
+        work_pool: WorkPool,
+        worker_name: str,
+        worker_id: UUID | None,
+        client: PrefectClient,
+    ) -> XonarJobConfiguration:
+        """Return how a run is launched: the pool's template filled with its job variables.
+
+        Args:
+            flow_run: The run; its variables go before those of the deployment.
+            deployment: Its deployment.
+            flow: Its flow.
+            work_pool: The pool.
+            worker_name: Name of the worker.
+            worker_id: Id of the worker at the server.
+            client: Of the server, for blocks and variables that the template refers to.
+        """
+        of_deployment = dict(deployment.job_variables or {}) if deployment else {}
+        of_run = dict(flow_run.job_variables or {})
+        values = {**of_deployment, **of_run}
+        environments = (of_deployment.get("env"), of_run.get("env"))
+        if all(isinstance(each, dict) for each in environments):
+            values["env"] = {**of_deployment["env"], **of_run["env"]}
+        configuration: XonarJobConfiguration = await cls.from_template_and_values(
+            base_job_template=work_pool.base_job_template, values=values, client=client
+        )
+        configuration.prepare_for_flow_run(
+            flow_run=flow_run,
+            deployment=deployment,
+            flow=flow,
+            work_pool=work_pool,
+            worker_name=worker_name,
+            worker_id=worker_id,
+        )
+        return configuration
 
 
 class XonarWorkerResult(BaseWorkerResult):

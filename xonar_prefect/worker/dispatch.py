@@ -1,52 +1,34 @@
-"""Take a snapshot, let the policy decide, carry the decisions out."""
+"""Take a snapshot, let the policy decide, hand over what is released."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from subprocess import Popen
 
-import anyio
 import anyio.to_thread
-import httpx
 from prefect.client.schemas.objects import FlowRun
 
 from xonar_prefect.core.interference import InterferenceModel, Load
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.memory import request_mib
-from xonar_prefect.core.models import (
-    Decision,
-    Hold,
-    Limits,
-    Profile,
-    ReasonCode,
-    Refuse,
-    Release,
-    Snapshot,
-    Training,
-)
+from xonar_prefect.core.models import Limits, Release, Snapshot
 from xonar_prefect.core.policies import Policy
-from xonar_prefect.devices.base import Accelerators, DeviceReading
+from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreError
-from xonar_prefect.run_directory import Placement
 from xonar_prefect.store import Store
-from xonar_prefect.worker.configuration import XonarJobConfiguration
-from xonar_prefect.worker.explaining import Explanations
-from xonar_prefect.worker.held_runs import HeldRuns, QueueReading
+from xonar_prefect.worker.held_runs import HeldRuns
 from xonar_prefect.worker.host import HostWatch
-from xonar_prefect.worker.launching import Launch, free_port, start
-from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.in_flight import LaunchesInFlight
+from xonar_prefect.worker.limits import Occupant
 from xonar_prefect.worker.memory_peaks import MemoryPeaks
-from xonar_prefect.worker.processes import boot_id, started_ticks
+from xonar_prefect.worker.queue_picture import QueuePicture, QueueReading
 from xonar_prefect.worker.slots import Slot, Slots
+from xonar_prefect.worker.telling import Telling
 
-# What a process takes on a GPU beside its allocator: the CUDA context and library workspaces.
-_CONTEXT_MIB = {"nvidia": 600}
 _FALLBACK_MODEL = "none"
-_EXPLAIN_SECONDS = 2.0
 # A training that reports nothing counts as starting for so long.
 _START_SECONDS = 30.0
 
@@ -54,20 +36,20 @@ _logger = logging.getLogger(__name__)
 
 
 class Dispatch:
-    """Decides for one worker, and launches what it decides."""
+    """Decides for one worker."""
 
     def __init__(
         self,
         *,
         policy: Policy,
-        accelerators: Accelerators,
         read_devices: Callable[[], Awaitable[tuple[DeviceReading, ...]]],
-        locks: Locks,
         store: Store,
         slots: Slots,
+        picture: QueuePicture,
         held_runs: HeldRuns,
         host: HostWatch,
-        explanations: Explanations,
+        telling: Telling,
+        in_flight: LaunchesInFlight,
         submit: Callable[[Sequence[FlowRun]], Awaitable[None]],
         limits: Limits,
         training_limit: int | None,
@@ -77,15 +59,15 @@ class Dispatch:
         clock: Callable[[], float],
     ) -> None:
         self._policy = policy
-        self._accelerators = accelerators
         self._read_devices = read_devices
-        self._locks = locks
         self._store = store
         self._slots = slots
+        self._picture = picture
         self._held_runs = held_runs
         self._host = host
         self._peaks = MemoryPeaks(store)
-        self._explanations = explanations
+        self._telling = telling
+        self._in_flight = in_flight
         self._submit = submit
         self._limits = limits
         self._training_limit = training_limit
@@ -93,97 +75,38 @@ class Dispatch:
         self._runs_without_device = runs_without_device
         self._runs_directory = runs_directory
         self._clock = clock
-        self._queue: QueueReading | None = None
-        self.has_more_to_explain = False
 
-    def queue_is_stale(self) -> None:
-        """Have the queue read again before the next decision."""
-        self._queue = None
+    async def decide(self) -> list[FlowRun]:
+        """Decide once for every held run, and hand over what is released.
 
-    async def decide(self, *, fresh: bool) -> list[FlowRun]:
-        """Decide once for every held run, and act.
-
-        Args:
-            fresh: Read the whole queue again, rather than use what is left of the last reading.
+        Nothing is asked of the server. Who is told what was decided is told later.
 
         Returns:
             The flow runs that were released.
         """
-        if fresh or self._queue is None:
-            self._queue = await self._held_runs.read(self._limits)
-        queue = self._queue
+        queue = self._picture.reading(
+            self._limits,
+            running=_occupants(self._slots.holding),
+            unfinished=_occupants(self._slots),
+        )
         snapshot = await self._snapshot(queue)
         decisions = self._policy.decide(snapshot)
-        released = await self._release(
-            [decision for decision in decisions if isinstance(decision, Release)], snapshot, queue
-        )
-        await self._explain(decisions, queue)
+        releases = [decision for decision in decisions if isinstance(decision, Release)]
+        released = await self._release(releases, snapshot, queue)
+        self._telling.decided(decisions, releases[: len(released)], queue)
         return released
-
-    async def launch(
-        self, flow_run: FlowRun, configuration: XonarJobConfiguration
-    ) -> tuple[Slot, Popen[bytes]]:
-        """Start the training of a reserved slot.
-
-        Raises:
-            OSError: It could not be started.
-        """
-        slot = self._slots.get(str(flow_run.id))
-        if slot is None:
-            raise LookupError(f"Run {flow_run.id} has no reservation; it is not launched.")
-        entry = slot.entry
-        deployment = await self._held_runs.deployment_of(flow_run)
-        placement = Placement(
-            run_id=entry.run_id,
-            devices=entry.devices,
-            device_kind=self._accelerators.kind if entry.devices else "none",
-            device_model=entry.device_model,
-            entrypoint=deployment.entrypoint if deployment else None,
-            gpus=slot.training.gpus,
-            memory_request_mib=entry.request_mib,
-            memory_limit_mib=self._allocator_limit_mib(entry.request_mib),
-            shared=bool(self._slots.partners(slot)),
-            known_profiles=await anyio.to_thread.run_sync(
-                self._known_profiles, slot.training, entry.device_model
-            ),
-            rendezvous_port=free_port(),
-        )
-        devices = self._accelerators.environment(entry.devices, placement.memory_limit_mib)
-        threads = self._host.thread_environment(slot.training.cpu_threads, len(entry.devices))
-        confined = devices if entry.devices else {"CUDA_VISIBLE_DEVICES": ""}
-        launch = Launch(
-            run_directory=slot.run_directory,
-            placement=placement,
-            command=configuration.command,
-            environment=configuration.env,
-            device_environment={**threads, **confined},
-            working_directory=configuration.working_dir,
-            processors=self._accelerators.processors(entry.devices) if entry.devices else None,
-        )
-        with anyio.CancelScope(shield=True):  # what was started is written down
-            with self._locks.lent(entry.devices) as descriptors:
-                slot.process = process = await start(replace(launch, locks=descriptors))
-            await self._slots.advance(
-                slot,
-                state=SlotState.RUNNING,
-                launcher_pid=process.pid,
-                launcher_started_ticks=started_ticks(process.pid),
-                boot_id=boot_id(),
-                launched_at_s=self._clock(),
-            )
-        return slot, process
 
     async def renew_profiles(self, slot: Slot) -> None:
         """Let a running training's new profile count: for its reservation and for its partners."""
         slot.training = await self._held_runs.renewed(slot.training)
         request = request_mib(slot.training, slot.entry.device_model, self._limits)
         await self._slots.advance(slot, request_mib=request, profile_key=slot.training.profile_key)
-        self.queue_is_stale()
+        await self._picture.convert_again()
 
     async def _snapshot(self, queue: QueueReading) -> Snapshot:
         free_worker_slots = None
         if self._training_limit is not None:
-            free_worker_slots = max(0, self._training_limit - len(self._slots))
+            free_worker_slots = max(0, self._training_limit - len(self._slots.holding))
         limits = replace(
             queue.limits,
             free_worker_slots=free_worker_slots,
@@ -193,7 +116,7 @@ class Dispatch:
             ),
         )
         devices = self._slots.devices(await self._read_devices())
-        host = await anyio.to_thread.run_sync(self._host.read, tuple(self._slots))
+        host = await anyio.to_thread.run_sync(self._host.read, self._slots.holding)
         await self._peaks.note(self._slots, host, devices)
         stored = await anyio.to_thread.run_sync(self._store.profiles)
         return Snapshot(
@@ -236,15 +159,13 @@ class Dispatch:
                 _logger.error("Nothing more is released: %s", error)
                 self._host.disk.doubt()  # should it be the reason, it is shown as one
                 break
+            self._in_flight.begin(release.training.run_id)
             self._expect(slot, interference)
             for partner in self._slots.partners(slot):
                 self._expect(partner, interference)
             released.append(queue.flow_runs[release.training.run_id])
-        # What is left of this reading may serve the next decision: it must not hold them again.
-        self._queue = queue.without(frozenset(str(flow_run.id) for flow_run in released))
+        self._picture.released([str(flow_run.id) for flow_run in released])
         await self._submit(released)
-        for release, flow_run in zip(releases, released, strict=False):
-            await self._quietly(self._explain_release(release, flow_run))
         return released
 
     def _expect(self, slot: Slot, interference: InterferenceModel) -> None:
@@ -259,61 +180,14 @@ class Dispatch:
         keys = {partner.entry.run_id: partner.training.profile_key or "" for partner in partners}
         slot.meter.expect(keys, predicted)
 
-    async def _explain_release(self, release: Release, flow_run: FlowRun) -> None:
-        partners = [self._slots.get(run_id) for run_id in release.partners]
-        names = tuple(partner.entry.name for partner in partners if partner)
-        await self._explanations.release(release, flow_run, names)
 
-    async def _explain(self, decisions: Sequence[Decision], queue: QueueReading) -> None:
-        begun_s = self._clock()
-        self.has_more_to_explain = False
-        position = 0
-        self._explanations.keep_only(
-            frozenset(d.training.run_id for d in decisions if isinstance(d, Hold))
+def _occupants(slots: Iterable[Slot]) -> list[Occupant]:
+    return [
+        Occupant(
+            run_id=slot.entry.run_id, queue=slot.training.queue, deployment=slot.training.deployment
         )
-        for run_id, sentence in queue.refusals.items():
-            training = Training(run_id=run_id, name=queue.flow_runs[run_id].name, submitted_at_s=0)
-            refuse = Refuse(training=training, code=ReasonCode.WRONG_JOB_VARIABLE, reason=sentence)
-            await self._quietly(self._explanations.refuse(refuse, queue.flow_runs[run_id]))
-            self.queue_is_stale()
-        for decision in decisions:
-            if self._clock() - begun_s > _EXPLAIN_SECONDS:
-                # A slot that becomes free must not wait until a hundred runs are marked.
-                self.has_more_to_explain = True
-                return
-            run_id = decision.training.run_id
-            flow_run = queue.flow_runs[run_id]
-            if isinstance(decision, Refuse):
-                await self._quietly(self._explanations.refuse(decision, flow_run))
-                self.queue_is_stale()
-            elif isinstance(decision, Hold):
-                markable = run_id not in queue.unmarkable
-                await self._quietly(
-                    self._explanations.hold(
-                        decision, flow_run, position=position, markable=markable
-                    )
-                )
-                position += 1
-
-    @staticmethod
-    async def _quietly(showing: Awaitable[bool | None]) -> bool:
-        """Do not let a failure to explain stop what was decided."""
-        try:
-            return bool(await showing)
-        except httpx.HTTPError as error:
-            _logger.warning("A decision could not be shown: %s", error)
-            return False
-
-    def _known_profiles(self, training: Training, device_model: str) -> dict[str, Profile]:
-        keys = (training.profile_key or "").split("+")
-        known = ((key, self._store.profiles_for(key).get(device_model)) for key in keys if key)
-        return {key: profile for key, profile in known if profile is not None}
-
-    def _allocator_limit_mib(self, request: int | None) -> int | None:
-        """Return the cap of a training's allocator, so that it cannot outgrow its request."""
-        if request is None:
-            return None
-        return max(1, request - _CONTEXT_MIB.get(self._accelerators.kind, 0))
+        for slot in slots
+    ]
 
 
 def utc_now() -> float:

@@ -1,129 +1,56 @@
-"""Reads a pool's whole queue: every scheduled run, not only those that a limit lets through."""
+"""Turns the runs of a pool into trainings: job variables, priority, and what is known of a kind."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import anyio.to_thread
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterNextScheduledStartTime,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
-from prefect.client.schemas.objects import FlowRun, StateType, WorkQueue
+from prefect.client.schemas.objects import Flow, FlowRun, WorkQueue
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 
 from xonar_prefect.core.identity import Recipe
-from xonar_prefect.core.models import Limits, Profile, Training
-from xonar_prefect.errors import JobVariableError, UnknownParameterError
-from xonar_prefect.store import Store
-from xonar_prefect.worker.concluding import waits_in_its_process
+from xonar_prefect.core.models import Profile, Training
+from xonar_prefect.errors import UnknownParameterError
+from xonar_prefect.store import Store, StoredProfile
 from xonar_prefect.worker.configuration import checked_variables, takes_all_memory
-from xonar_prefect.worker.limits import PrefectLimits, deployment_limit, pool_filter, queue_filter
-
-_PAGE = 200  # the server's cap
-_DEPLOYMENT_FRESH_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueReading:
-    """The queue at one moment.
-
-    Attributes:
-        trainings: The held trainings by run id.
-        flow_runs: Their flow runs by run id.
-        refusals: Runs that can never start, with the sentence that says why.
-        limits: The rules of the decision, Prefect's limits and pauses filled in.
-        unmarkable: Runs that must not be claimed to be marked: their deployment has a
-            concurrency limit, and the claim would take its slot.
-    """
-
-    trainings: Mapping[str, Training]
-    flow_runs: Mapping[str, FlowRun]
-    refusals: Mapping[str, str]
-    limits: Limits
-    unmarkable: frozenset[str]
-
-    def without(self, run_ids: frozenset[str]) -> QueueReading:
-        """Return this reading without some runs."""
-        left = {
-            run_id: training for run_id, training in self.trainings.items() if run_id not in run_ids
-        }
-        return replace(self, trainings=left)
-
-
-@dataclass(slots=True)
-class _Cache:
-    deployments: dict[UUID, tuple[float, DeploymentResponse]] = field(default_factory=dict)
-    flow_names: dict[UUID, str] = field(default_factory=dict)
-    # What the store says, for the length of one reading: thousands of runs are of few kinds.
-    recipes: dict[tuple[str, str | None], tuple[Recipe, ...]] = field(default_factory=dict)
-    profiles: dict[str, Mapping[str, Profile]] = field(default_factory=dict)
-
-    def ask_the_store_again(self) -> None:
-        self.recipes.clear()
-        self.profiles.clear()
+from xonar_prefect.worker.deployments import Deployments
+from xonar_prefect.worker.limits import DEFAULT_QUEUE
 
 
 class HeldRuns:
-    """Reads the queue of one pool and turns its runs into trainings."""
+    """Turns runs of one pool, held or not, into trainings."""
 
     def __init__(
-        self, client: PrefectClient, store: Store, pool: str, queues: frozenset[str]
+        self, client: PrefectClient, store: Store, pool: str, deployments: Deployments
     ) -> None:
         self._client = client
         self._store = store
         self._pool = pool
-        self._queues = queues
-        self._limits = PrefectLimits(client)
-        self._cache = _Cache()
+        self._deployments = deployments
+        self._flows: dict[UUID, Flow] = {}
+        # What the store says; thousands of runs are of few kinds.
+        self._recipes: dict[tuple[str, str | None], tuple[Recipe, ...]] = {}
+        self._stored: tuple[StoredProfile, ...] = ()
+        self._profiles: dict[str, dict[str, Profile]] = {}
 
-    async def read(self, limits: Limits) -> QueueReading:
-        """Read the whole queue, with pauses, priorities and limits.
-
-        Args:
-            limits: The rules that come from settings.
-        """
-        self._cache.ask_the_store_again()
-        pool = await self._client.read_work_pool(self._pool)
-        queues = {queue.name: queue for queue in await self._read_queues()}
-        trainings: dict[str, Training] = {}
-        flow_runs: dict[str, FlowRun] = {}
-        refusals: dict[str, str] = {}
-        deployments: dict[str, DeploymentResponse] = {}
-        for flow_run in await self._scheduled_runs():
-            run_id = str(flow_run.id)
-            flow_runs[run_id] = flow_run
-            try:
-                deployment = await self._deployment(flow_run)
-                training = await self.training(flow_run, deployment, pool.base_job_template, queues)
-            except JobVariableError as error:
-                refusals[run_id] = str(error)
-                continue
-            except ObjectNotFound:
-                del flow_runs[run_id]  # deleted while we looked
-                continue
-            trainings[run_id] = training
-            if deployment is not None and deployment_limit(deployment) is not None:
-                deployments[str(deployment.id)] = deployment
-        return QueueReading(
-            trainings=trainings,
-            flow_runs=flow_runs,
-            refusals=refusals,
-            limits=await self._limits.read(limits, pool, queues.values(), deployments.values()),
-            unmarkable=frozenset(
-                run_id for run_id, run in trainings.items() if run.deployment in deployments
-            ),
-        )
+    async def learn(self) -> bool:
+        """Ask the store what it knows now; return whether that is news."""
+        stored = await anyio.to_thread.run_sync(self._store.profiles)
+        self._recipes.clear()
+        if stored == self._stored:
+            return False
+        self._stored = stored
+        self._profiles = {}
+        for each in stored:
+            kind = self._profiles.setdefault(each.profile.key, {})
+            kind[each.profile.device_model] = each.profile
+        return True
 
     async def training(
         self,
@@ -131,16 +58,26 @@ class HeldRuns:
         deployment: DeploymentResponse | None,
         template: Mapping[str, Any],
         queues: Mapping[str, WorkQueue],
+        *,
+        parent: str | None = None,
     ) -> Training:
         """Turn one flow run into a training, with the profiles that are known of its kind.
 
+        Args:
+            flow_run: The run.
+            deployment: Its deployment.
+            template: The pool's base job template.
+            queues: The pool's queues by name.
+            parent: Id of the run that started it and may wait for it.
+
         Raises:
             JobVariableError: A job variable is misspelt or wrong.
+            ObjectNotFound: Its flow was deleted.
         """
         values = dict(deployment.job_variables or {}) if deployment else {}
         values.update(flow_run.job_variables or {})
         variables = checked_variables(template, values)
-        queue = queues.get(flow_run.work_queue_name or "default")
+        queue = queues.get(flow_run.work_queue_name or DEFAULT_QUEUE)
         submitted = flow_run.expected_start_time or flow_run.created
         training = Training(
             run_id=str(flow_run.id),
@@ -148,7 +85,7 @@ class HeldRuns:
             submitted_at_s=submitted.timestamp() if submitted else 0.0,
             gpus=variables.gpus,
             priority=queue.priority if queue and queue.priority else 1,
-            queue=flow_run.work_queue_name or "default",
+            queue=flow_run.work_queue_name or DEFAULT_QUEUE,
             deployment=str(flow_run.deployment_id) if flow_run.deployment_id else None,
             memory_request_mib=variables.memory_request_mib,
             exclusive=variables.exclusive,
@@ -156,6 +93,7 @@ class HeldRuns:
             host_memory_mib=variables.host_memory_mib,
             cpu_threads=variables.cpu_threads,
             shared_memory_mib=variables.shared_memory_mib,
+            parent=parent,
         )
         return await self._with_profiles(training, flow_run, deployment)
 
@@ -166,104 +104,54 @@ class HeldRuns:
             JobVariableError: A job variable is misspelt or wrong.
             ObjectNotFound: Its flow or the pool was deleted.
         """
+        await self.learn()
         pool = await self._client.read_work_pool(self._pool)
-        deployment = await self.deployment_of(flow_run)
+        deployment = await self._deployments.read(flow_run.deployment_id)
         return await self.training(flow_run, deployment, pool.base_job_template, {})
 
     async def renewed(self, training: Training) -> Training:
         """Return the training with the profiles that are known of its kind by now."""
-        self._cache.ask_the_store_again()
+        await self.learn()
         try:
             flow_run = await self._client.read_flow_run(UUID(training.run_id))
-            return await self._with_profiles(training, flow_run, await self.deployment_of(flow_run))
+            deployment = await self._deployments.read(flow_run.deployment_id)
+            return await self._with_profiles(training, flow_run, deployment)
         except ObjectNotFound:
             return training
-
-    async def deployment_of(self, flow_run: FlowRun) -> DeploymentResponse | None:
-        """Return the deployment of a run; None when it has none or it was deleted."""
-        try:
-            return await self._deployment(flow_run)
-        except ObjectNotFound:
-            return None
 
     async def _with_profiles(
         self, training: Training, flow_run: FlowRun, deployment: DeploymentResponse | None
     ) -> Training:
         """Attach what is known of the training's kind."""
-        flow_name = await self._flow_name(flow_run.flow_id)
+        flow_name = (await self.flow(flow_run.flow_id)).name
         parameters = {**_defaults(deployment), **flow_run.parameters}
         entrypoint = deployment.entrypoint if deployment else None
         keys: list[str] = []
-        for recipe in self._recipes(flow_name, entrypoint):
+        for recipe in self._recipes_of(flow_name, entrypoint):
             try:
                 keys.append(recipe.key_for(parameters, training.gpus))
             except UnknownParameterError:
                 continue  # the recipe of an older version of the flow
         if not keys:
             return training
-        profiles = combined_profiles([self._profiles(key) for key in keys])
+        profiles = combined_profiles([self._profiles.get(key, {}) for key in keys])
         return replace(training, profile_key="+".join(sorted(keys)), profiles=profiles)
 
-    def _recipes(self, flow_name: str, entrypoint: str | None) -> tuple[Recipe, ...]:
+    def _recipes_of(self, flow_name: str, entrypoint: str | None) -> tuple[Recipe, ...]:
         kind = (flow_name, entrypoint)
-        if kind not in self._cache.recipes:
-            self._cache.recipes[kind] = self._store.recipes_for(flow_name, entrypoint)
-        return self._cache.recipes[kind]
+        if kind not in self._recipes:
+            self._recipes[kind] = self._store.recipes_for(flow_name, entrypoint)
+        return self._recipes[kind]
 
-    def _profiles(self, key: str) -> Mapping[str, Profile]:
-        if key not in self._cache.profiles:
-            self._cache.profiles[key] = self._store.profiles_for(key)
-        return self._cache.profiles[key]
+    async def flow(self, flow_id: UUID) -> Flow:
+        """Return a flow; what is used of it never changes.
 
-    async def _deployment(self, flow_run: FlowRun) -> DeploymentResponse | None:
-        if flow_run.deployment_id is None:
-            return None
-        known = self._cache.deployments.get(flow_run.deployment_id)
-        now = time.monotonic()
-        if (
-            known
-            and now - known[0] < _DEPLOYMENT_FRESH_SECONDS
-            and deployment_limit(known[1]) is None
-        ):
-            return known[1]
-        if known and now - known[0] < 1.0:
-            return known[1]
-        deployment = await self._client.read_deployment(flow_run.deployment_id)
-        self._cache.deployments[flow_run.deployment_id] = (now, deployment)
-        return deployment
-
-    async def _flow_name(self, flow_id: UUID) -> str:
-        name = self._cache.flow_names.get(flow_id)
-        if name is None:
-            name = (await self._client.read_flow(flow_id)).name
-            self._cache.flow_names[flow_id] = name
-        return name
-
-    async def _scheduled_runs(self) -> list[FlowRun]:
-        runs: dict[UUID, FlowRun] = {}
-        due = FlowRunFilter(
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
-            next_scheduled_start_time=FlowRunFilterNextScheduledStartTime(
-                before_=datetime.now(timezone.utc)
-            ),
-        )
-        while True:
-            page = await self._client.read_flow_runs(
-                flow_run_filter=due,
-                work_pool_filter=pool_filter(self._pool),
-                work_queue_filter=queue_filter(self._queues) if self._queues else None,
-                sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
-                limit=_PAGE,
-                offset=len(runs),
-            )
-            known = len(runs)
-            runs.update((run.id, run) for run in page)
-            if len(page) < _PAGE or len(runs) == known:
-                return [run for run in runs.values() if not waits_in_its_process(run)]
-
-    async def _read_queues(self) -> list[WorkQueue]:
-        queues = await self._client.read_work_queues(work_pool_name=self._pool)
-        return [queue for queue in queues if not self._queues or queue.name in self._queues]
+        Raises:
+            ObjectNotFound: It was deleted.
+        """
+        if flow_id not in self._flows:
+            self._flows[flow_id] = await self._client.read_flow(flow_id)
+        return self._flows[flow_id]
 
 
 def _environment(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,7 +106,10 @@ class Recovery:
         for flow_run in pending:
             if str(flow_run.id) not in self._slots and self._claims.is_ours(flow_run.state):
                 await self._claims.give_back(
-                    flow_run, "Its worker claimed it and could not start it."
+                    flow_run,
+                    "Its worker claimed it and could not start it.",
+                    # It may have been released since the list was read.
+                    unless=lambda run_id=str(flow_run.id): run_id in self._slots,  # type: ignore[misc]
                 )
 
     async def _flow_run(self, run_id: str) -> FlowRun | None:

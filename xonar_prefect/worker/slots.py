@@ -46,6 +46,11 @@ class Slot:
         all_pids: Every process it was seen to have.
         peak_mib: The most memory it was seen to have on one of its devices.
         before: What its devices had in use before any training of ours was there, where known.
+        gone: Its command has ended and no process of it is left.
+        vacated: Its memory is back too: its devices may be given to somebody else, though the
+            server may not have been told yet how it ended.
+        is_given_up: Its memory did not come back in time: its slot ends, and its devices are judged
+            before anybody else gets them.
         concluded: Its final state is set and what it taught is stored.
         process: The launcher, when it is our child; reaped through this.
         freed: Set when the slot is free again.
@@ -63,6 +68,9 @@ class Slot:
     all_pids: set[int] = field(default_factory=set)
     peak_mib: int = 0
     before: dict[str, WhenEmpty] = field(default_factory=dict)
+    gone: bool = False
+    vacated: bool = False
+    is_given_up: bool = False
     concluded: bool = False
     process: Popen[bytes] | None = None
     freed: anyio.Event = field(default_factory=anyio.Event)
@@ -196,14 +204,19 @@ class Slots:
 
     def on(self, device_id: str) -> tuple[Slot, ...]:
         """Return the trainings on a device."""
-        return tuple(slot for slot in self if device_id in slot.entry.devices)
+        return tuple(slot for slot in self.holding if device_id in slot.entry.devices)
+
+    @property
+    def holding(self) -> tuple[Slot, ...]:
+        """Those that hold their devices still."""
+        return tuple(slot for slot in self if not slot.vacated)
 
     def partners(self, slot: Slot) -> tuple[Slot, ...]:
         """Return the other trainings on any of this training's devices."""
         devices = set(slot.entry.devices)
         return tuple(
             other
-            for other in self
+            for other in self.holding
             if other is not slot and devices.intersection(other.entry.devices)
         )
 
@@ -238,8 +251,8 @@ class Slots:
         return tuple(self._device(reading) for reading in readings)
 
     def without_device(self) -> int:
-        """Return how many trainings run that hold no device."""
-        return sum(1 for slot in self if not slot.entry.devices)
+        """Return how many trainings run that need no device."""
+        return sum(1 for slot in self.holding if not slot.entry.devices)
 
     def _used_mib(self, slot: Slot, reading: DeviceReading, here: Sequence[Slot]) -> int:
         """Return what a training is seen to use on a device; 0 where it cannot be told."""

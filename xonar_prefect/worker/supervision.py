@@ -58,12 +58,15 @@ class Supervision:
         """Look at every slot.
 
         Returns:
-            Whether a slot became free or a profile was learnt: reason to decide again.
+            Whether a device became free or a profile was learnt: reason to decide again.
         """
+        running = {slot.entry.run_id for slot in self._slots if _is_running(slot)}
         changed = await self._look_once(read_devices)
-        # A slot is freed only after a scan that is younger than the exit of its command; where
+        # A device is free only after a scan that is younger than the exit of the command; where
         # one has just ended, that is the next.
-        return changed and (await self._look_once(read_devices) or changed)
+        if any(slot.entry.run_id in running and not _is_running(slot) for slot in self._slots):
+            changed |= await self._look_once(read_devices)
+        return changed
 
     async def _look_once(
         self, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
@@ -75,7 +78,6 @@ class Supervision:
             slot.status = _report(slot) or slot.status
             self._output.follow(slot.run_directory.output, slot.entry.name)
         self._measure()
-        await self._notice_cancels()
         changed = False
         for slot in self._slots:
             # What is wrong with one training must not keep the others from their ends.
@@ -88,6 +90,25 @@ class Supervision:
                     "Run %s could not be looked after; trying again.", slot.entry.name
                 )
         return changed
+
+    async def attend(self) -> bool:
+        """Do what no launch waits for: notice cancels, and conclude what has ended.
+
+        Returns:
+            Whether the server was told of an end, and counts one less.
+        """
+        await self._notice_cancels()
+        told = False
+        for slot in self._slots:
+            if not slot.gone:
+                continue
+            try:
+                told |= await self._conclude(slot)
+            except (httpx.HTTPError, OSError) as error:
+                _logger.warning("Run %s: %s; trying again.", slot.entry.name, error)
+            except Exception:
+                _logger.exception("Run %s could not be concluded; trying again.", slot.entry.name)
+        return told
 
     def _measure(self) -> None:
         for slot in self._slots:
@@ -152,7 +173,6 @@ class Supervision:
         if _is_running(slot):
             if self._has_ended(slot):
                 await self._drain(slot)
-                changed = True
             else:
                 self._enforce_stop(slot)
         elif slot.entry.state is SlotState.DRAINING:
@@ -210,15 +230,25 @@ class Supervision:
             return False
         if slot.process is not None:
             slot.process.poll()
-        if not slot.concluded:
+        slot.gone = True
+        if slot.vacated or slot.is_given_up:
+            return False
+        if not await self._memory_is_out(slot, read_devices):
+            slot.vacated = True
+        elif draining_for >= _MEMORY_BACK_SECONDS:
+            slot.is_given_up = True
+        return slot.vacated
+
+    async def _conclude(self, slot: Slot) -> bool:
+        is_news = not slot.concluded
+        if is_news:
             await conclude(self._client, slot)
             slot.concluded = True
             await self._learn(slot)
-        if draining_for < _MEMORY_BACK_SECONDS and await self._memory_is_out(slot, read_devices):
-            return False
-        self._output.finish(slot.run_directory.output, slot.entry.name)
-        await self._slots.free(slot)
-        return True
+        if slot.vacated or slot.is_given_up:
+            self._output.finish(slot.run_directory.output, slot.entry.name)
+            await self._slots.free(slot)
+        return is_news
 
     async def _learn(self, slot: Slot) -> None:
         try:

@@ -1,29 +1,35 @@
-"""When a worker looks at its trainings and decides: at every exit, and regularly."""
+"""What a worker does when: what the next launch waits for comes first, all else beside it.
+
+A *turn* looks at the trainings and decides; it is taken at every exit and needs no answer of the
+server before it hands a training over. Three more tasks run beside it, each at its own pace: the
+queue is read, ended trainings are concluded, and runs are told what was decided about them.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 import anyio
-import httpx
 from prefect.client.schemas.objects import FlowRun
 
-from xonar_prefect.errors import XonarError
+from xonar_prefect.worker.recurring import Recurring
 from xonar_prefect.worker.wiring import Parts
 
-_logger = logging.getLogger(__name__)
+_Work: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class Turns:
-    """Takes one turn after the other; in each, started trainings first and then held ones.
+    """Takes one turn after the other, and has the other tasks done beside.
 
     Args:
         parts: The worker's parts.
         clock: The time.
-        poll_seconds: How often the whole queue is read.
+        poll_seconds: How often the queue is read.
         watch_seconds: How often running trainings are looked at.
         is_synced: Whether the server knows this worker; before that there is nothing to do.
+        spread: A number from 0 to 1, another one each time, by which pauses after failures differ.
     """
 
     def __init__(
@@ -34,86 +40,117 @@ class Turns:
         poll_seconds: float,
         watch_seconds: float,
         is_synced: Callable[[], bool],
+        spread: Callable[[], float] = random.random,
     ) -> None:
         self._parts = parts
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._watch_seconds = watch_seconds
         self._is_synced = is_synced
-        self._wake = anyio.Event()
-        self._turn = anyio.Lock()
+        self._recovering = anyio.Lock()
         self._recovered = False
         self._releases = True
+        self._to_decide = False
         self._queue_read_at_s: float | None = None
+        self._released: Sequence[FlowRun] = ()
+
+        def recurring(what: str, work: _Work, every_seconds: float) -> Recurring:
+            return Recurring(
+                what, work, every_seconds=every_seconds, most_seconds=poll_seconds, spread=spread
+            )
+
+        self._turn = recurring("A turn of the worker", self._look_and_decide, watch_seconds)
+        self._reading = recurring("Reading the queue", self._read_queue, poll_seconds)
+        self._aftercare = recurring("Concluding", self._conclude, watch_seconds)
+        self._telling = recurring("Telling of decisions", self._tell, watch_seconds)
 
     def wake_up(self) -> None:
         """Have a turn taken at once: a process has ended, or a slot is free."""
-        self._wake.set()
+        self._turn.wake_up()
+
+    def decide_again(self) -> None:
+        """Have it decided anew, and the queue read: what was released could not be started."""
+        self._to_decide = True
+        self._turn.wake_up()
+        self._reading.wake_up()
 
     def release_nothing_more(self) -> None:
         """Look after what runs, and start nothing any more."""
         self._releases = False
 
     async def serve(self) -> None:
-        """Take turns until cancelled."""
-        pause = self._watch_seconds
-        while True:
-            with anyio.move_on_after(pause):
-                await self._wake.wait()
-            self._wake = anyio.Event()
-            went_well = await self.take() is not None
-            # What fails is not tried, and said, twice a second.
-            pause = self._watch_seconds if went_well else min(2 * pause, self._poll_seconds)
+        """Do all of it until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for each in (self._turn, self._reading, self._aftercare, self._telling):
+                tasks.start_soon(each.serve)
 
-    async def take(self, *, fresh: bool = False) -> list[FlowRun] | None:
-        """Take one turn; never raise, for that would end the worker and everybody's queue.
-
-        Args:
-            fresh: Read the queue again, however lately it was read.
+    async def take(self) -> Sequence[FlowRun]:
+        """Read the queue if that is due, and take a turn; never raise.
 
         Returns:
-            The runs that were released; None when the turn failed.
+            The runs that were released in it.
         """
-        async with self._turn:
-            try:
-                return await self._look_and_decide(fresh=fresh)
-            except httpx.HTTPError as error:
-                _logger.warning("The Prefect server did not answer (%s); trying again.", error)
-            except XonarError as error:
-                _logger.error("%s", error)
-            except Exception:
-                _logger.exception("A turn of the worker failed; trying again.")
-            return None
+        read_at_s = self._queue_read_at_s
+        if read_at_s is None or self._clock() - read_at_s >= self._poll_seconds:
+            await self._reading.do_once()
+        self._released = ()
+        await self._turn.do_once()
+        return self._released
 
-    async def _look_and_decide(self, *, fresh: bool) -> list[FlowRun]:
+    async def _look_and_decide(self) -> None:
         parts = self._parts
         if not self._is_synced():
-            return []
-        if not self._recovered:
-            await self._recover()
+            return
+        await self._recover()
         changed = await parts.supervision.look(parts.devices.look)
         changed = await parts.health.look() or changed
-        due = fresh or self._is_due()
-        if not self._releases or not (changed or due or parts.dispatch.has_more_to_explain):
-            return []
-        if due:
-            parts.locks.keep()
-            await parts.slots.settle()
-            await parts.claims.settle()
-            await parts.recovery.put_back_orphans()
-            self._queue_read_at_s = self._clock()
-        return await parts.dispatch.decide(fresh=due)
+        if changed:
+            self._to_decide = True
+            self._aftercare.wake_up()
+        if self._to_decide and self._releases and parts.picture.is_trusted:
+            await self._decide()
 
-    def _is_due(self) -> bool:
-        read_at_s = self._queue_read_at_s
-        return read_at_s is None or self._clock() - read_at_s >= self._poll_seconds
+    async def _decide(self) -> None:
+        self._to_decide = False
+        try:
+            self._released = await self._parts.dispatch.decide()
+        except BaseException:
+            self._to_decide = True
+            raise
+        self._telling.wake_up()
+
+    async def _read_queue(self) -> None:
+        parts = self._parts
+        if not self._is_synced():
+            return
+        await self._recover()
+        parts.locks.keep()
+        self._queue_read_at_s = self._clock()
+        if self._releases:
+            await parts.picture.renew()
+            self._to_decide = True
+            self._turn.wake_up()
+        await parts.slots.settle()
+        await parts.claims.settle()
+        await parts.recovery.put_back_orphans()
+
+    async def _conclude(self) -> None:
+        parts = self._parts
+        if await parts.supervision.attend() and parts.picture.has_deployment_limits:
+            # Only now the server counts one less of its deployment.
+            self._to_decide = True
+
+    async def _tell(self) -> None:
+        await self._parts.telling.tell()
 
     async def _recover(self) -> None:
         parts = self._parts
-        await parts.learning.rebuild()
-        await parts.recovery.run()
-        for slot in parts.slots:
-            parts.supervision.take_over(slot)
-            if slot.entry.launcher_pid is not None:
-                parts.exits.watch(slot.entry.launcher_pid)
-        self._recovered = True
+        async with self._recovering:
+            if self._recovered:
+                return
+            await parts.learning.rebuild()
+            await parts.recovery.run()
+            for slot in parts.slots:
+                parts.supervision.take_over(slot)
+                if slot.entry.launcher_pid is not None:
+                    parts.exits.watch(slot.entry.launcher_pid)
+            self._recovered = True

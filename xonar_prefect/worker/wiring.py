@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,6 +20,7 @@ from xonar_prefect.errors import SettingsError
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.deployments import Deployments
 from xonar_prefect.worker.device_health import DeviceHealth
 from xonar_prefect.worker.device_memory import MemoryWatch
 from xonar_prefect.worker.device_watch import DeviceWatch
@@ -29,13 +32,19 @@ from xonar_prefect.worker.fail_fast import FailFast, state_of
 from xonar_prefect.worker.held_runs import HeldRuns
 from xonar_prefect.worker.host import HostWatch
 from xonar_prefect.worker.housekeeping import Housekeeping, housekeeping
+from xonar_prefect.worker.in_flight import LaunchesInFlight
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.locks import Locks
 from xonar_prefect.worker.orders import Orders
 from xonar_prefect.worker.quarantines import Quarantines
+from xonar_prefect.worker.queue_pages import QueuePages
+from xonar_prefect.worker.queue_picture import QueuePicture
 from xonar_prefect.worker.recovery import Recovery
 from xonar_prefect.worker.slots import Slots
+from xonar_prefect.worker.starting import Starting
+from xonar_prefect.worker.submission import Submission
 from xonar_prefect.worker.supervision import Supervision
+from xonar_prefect.worker.telling import Telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,11 @@ class Parts:
     health: DeviceHealth
     slots: Slots
     claims: Claims
+    picture: QueuePicture
     dispatch: Dispatch
+    submission: Submission
+    starting: Starting
+    telling: Telling
     learning: Learning
     supervision: Supervision
     recovery: Recovery
@@ -119,7 +132,32 @@ def build(
         )
         # Two hosts may have workers of one name: neither must take the other's claims for its own.
         claims = Claims(client, f"{identity.name} on {host}")
-        held_runs = HeldRuns(client, store, identity.pool, identity.queues)
+        deployments = Deployments(client, time.monotonic)
+        held_runs = HeldRuns(client, store, identity.pool, deployments)
+        in_flight = LaunchesInFlight()
+        picture = QueuePicture(
+            QueuePages(client, identity.pool, identity.queues),
+            held_runs,
+            deployments,
+            ours=lambda: [slot.entry.run_id for slot in slots],
+            whole_seconds=settings.whole_queue_seconds,
+            step_aside=in_flight.step_aside,
+            clock=time.monotonic,
+        )
+        explanations = Explanations(
+            client,
+            claims,
+            mark_after_seconds=settings.mark_after_seconds,
+            mark_again_seconds=settings.mark_again_seconds,
+            clock=utc_now,
+        )
+        telling = Telling(
+            explanations,
+            slots,
+            picture,
+            visible_held=settings.visible_held,
+            step_aside=in_flight.step_aside,
+        )
         learning = Learning(client, store, utc_now)
         limits = replace(settings.limits(), observe_only=identity.observe_only)
         quarantines = Quarantines(store, host, utc_now)
@@ -132,27 +170,22 @@ def build(
         )
         released = store.open_entries(identity.name, pool=identity.pool, host=host)
         devices.begin(device for entry in released for device in entry.devices)
+        host_watch = HostWatch(
+            disk,
+            on_devices=devices.count * settings.max_trainings_per_gpu,
+            without_device=settings.max_runs_without_device,
+            headroom_mib=settings.host_headroom_mib,
+        )
         dispatch = Dispatch(
             policy=policy,
-            accelerators=accelerators,
             read_devices=devices.read,
-            locks=locks,
             store=store,
             slots=slots,
+            picture=picture,
             held_runs=held_runs,
-            host=HostWatch(
-                disk,
-                on_devices=devices.count * settings.max_trainings_per_gpu,
-                without_device=settings.max_runs_without_device,
-                headroom_mib=settings.host_headroom_mib,
-            ),
-            explanations=Explanations(
-                client,
-                claims,
-                visible_held=settings.visible_held,
-                mark_after_seconds=settings.mark_after_seconds,
-                clock=utc_now,
-            ),
+            host=host_watch,
+            telling=telling,
+            in_flight=in_flight,
             submit=submit,
             limits=limits,
             training_limit=identity.training_limit,
@@ -160,6 +193,27 @@ def build(
             runs_without_device=settings.max_runs_without_device,
             runs_directory=settings.home / "runs",
             clock=utc_now,
+        )
+        starting = Starting(
+            accelerators=accelerators,
+            locks=locks,
+            store=store,
+            slots=slots,
+            host=host_watch,
+            deployments=deployments,
+            in_flight=in_flight,
+            clock=utc_now,
+        )
+        submission = Submission(
+            client,
+            pool=identity.pool,
+            worker=identity.name,
+            claims=claims,
+            picture=picture,
+            deployments=deployments,
+            held_runs=held_runs,
+            slots=slots,
+            in_flight=in_flight,
         )
         supervision = Supervision(
             client,
@@ -202,7 +256,11 @@ def build(
             health=health,
             slots=slots,
             claims=claims,
+            picture=picture,
             dispatch=dispatch,
+            submission=submission,
+            starting=starting,
+            telling=telling,
             learning=learning,
             supervision=supervision,
             recovery=recovery,
@@ -211,6 +269,24 @@ def build(
             housekeeping=housekeeping(client, store, settings, pool=identity.pool, clock=utc_now),
             close=stack.pop_all().close,
         )
+
+
+def watched_queue(client: PrefectClient, store: Store, pool: str) -> QueuePicture:
+    """Return the picture of a pool's queue for somebody who only looks."""
+    deployments = Deployments(client, time.monotonic)
+
+    async def at_once() -> None:
+        """There is nothing to step aside for."""
+
+    return QueuePicture(
+        QueuePages(client, pool, frozenset()),
+        HeldRuns(client, store, pool, deployments),
+        deployments,
+        ours=tuple,
+        whole_seconds=math.inf,
+        step_aside=at_once,
+        clock=time.monotonic,
+    )
 
 
 def _make_home(settings: XonarSettings) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,11 +18,10 @@ import anyio.to_thread
 import httpx
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import WorkerFlowRunResponse
-from prefect.exceptions import InfrastructureNotFound
+from prefect.exceptions import InfrastructureNotFound, ObjectNotFound
 from prefect.types._datetime import now
 from prefect.workers.base import BaseWorker
 
-from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.errors import StoreError, WorkPoolError, XonarError
 from xonar_prefect.settings import XonarSettings, load_settings
@@ -37,8 +36,6 @@ from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Identity, Parts, build
 
 WORKER_TYPE = "xonar"
-
-_GIVE_BACK_SECONDS = 5.0
 
 _logger = logging.getLogger(__name__)
 
@@ -165,7 +162,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._last_polled_time = now("UTC")
         if self._turns is None:
             return []
-        return await self._turns.take(fresh=True) or []
+        return list(await self._turns.take())
 
     async def run(
         self,
@@ -174,7 +171,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         task_status: anyio.abc.TaskStatus[Any] | None = None,
     ) -> XonarWorkerResult:
         """Launch a released training and wait until its slot is free again."""
-        slot, process = await self._parts.dispatch.launch(flow_run, configuration)
+        slot, process = await self._parts.starting.launch(flow_run, configuration)
         self._parts.exits.watch(process.pid)
         identifier = f"{socket.gethostname()}:{process.pid}"
         if task_status is not None:
@@ -235,6 +232,23 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                 group.start_soon(housekeeping.serve)
                 await turns.serve()
 
+    async def sync_with_backend(self) -> None:
+        """Tell the server that this worker lives; a server that is away is told the next time.
+
+        The base class ends the worker when that failed for a while.
+
+        Raises:
+            httpx.HTTPStatusError: The server refuses this worker.
+        """
+        try:
+            await super().sync_with_backend()
+        except httpx.HTTPError as error:
+            if not self.is_setup or (
+                isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
+            ):
+                raise  # at the start the base class knows what to do
+            _logger.warning("The Prefect server did not answer (%s); trying again.", error)
+
     async def _submit_released(self, flow_runs: Sequence[FlowRun]) -> None:
         """Hand released runs to the base class, which claims, configures and runs them."""
         entries = [
@@ -248,56 +262,71 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         await self._submit_scheduled_flow_runs(entries)
 
     async def _submit_run(self, flow_run: FlowRun) -> None:
-        """Submit one run; whatever goes wrong before its launch puts it back into the queue."""
+        """Claim and start a released run; whatever goes wrong before puts it back into the queue.
+
+        The base class would read everything once more, one after the other, and have a run
+        crashed because the server did not answer once.
+        """
         try:
-            await super()._submit_run(flow_run)
-        except Exception:  # it would end the worker
-            _logger.exception("Run %r could not be submitted.", flow_run.name)
+            await self._start(flow_run)
+        except Exception as error:  # it would end the worker
+            if self._goes_by(error):
+                _logger.warning("Run %r is tried again later: %s", flow_run.name, error)
+                self._parts.picture.distrust()
+            else:
+                _logger.exception("Run %r could not be started.", flow_run.name)
+                message = f"It could not be started: {type(error).__name__}: {error}"
+                await self._propose_crashed_state(flow_run, message)
         finally:
             self._submitting_flow_run_ids.discard(flow_run.id)
-            with anyio.move_on_after(_GIVE_BACK_SECONDS, shield=True):
-                await self._give_back_unlaunched(flow_run)
+            if self._cancelling_observer is not None:
+                self._cancelling_observer.remove_in_flight_flow_run_id(flow_run.id)
+            launched = await self._parts.submission.finish(flow_run)
+            if not launched and self._turns is not None:
+                self._turns.decide_again()
 
-    async def _give_back_unlaunched(self, flow_run: FlowRun) -> None:
-        slot = self._parts.slots.get(str(flow_run.id))
-        if slot is None or slot.entry.state is not SlotState.RESERVED:
-            return
-        try:
-            await self._parts.claims.give_back(flow_run, "It could not be launched.")
-        except httpx.HTTPError as error:
-            _logger.warning("Run %r is put back later: %s", flow_run.name, error)
-        await self._parts.slots.free(slot)
-        self._parts.dispatch.queue_is_stale()
-        self._wake_up()
-
-    async def _propose_pending_state(self, flow_run: FlowRun) -> bool:
-        """Claim a run, verified, where the base class would only propose Pending."""
-        try:
-            return await self._parts.claims.claim(flow_run)
-        except httpx.HTTPError as error:
-            _logger.warning("Run %s could not be claimed: %s", flow_run.id, error)
-            return False
-
-    async def _propose_crashed_state(
-        self, flow_run: FlowRun, message: str, *args: Any, **kwargs: Any
-    ) -> None:
-        """Leave a run to be put back that met a full disk, or a server or store that was away."""
-        # The base class calls this while it handles what kept the run from its launch.
-        if self._goes_by(sys.exc_info()[1]):
-            _logger.warning("Run %r is tried again later: %s", flow_run.name, message)
-            return
-        await super()._propose_crashed_state(flow_run, message, *args, **kwargs)
-
-    def _goes_by(self, error: BaseException | None) -> bool:
+    def _goes_by(self, error: Exception) -> bool:
         """Tell whether an error is no fault of the run and may be over at the next attempt."""
         if isinstance(error, httpx.HTTPStatusError):
             return error.response.is_server_error
-        if isinstance(error, (httpx.TransportError, StoreError)):
+        # What was deleted meanwhile is not in the queue the next time.
+        if isinstance(error, (httpx.TransportError, ObjectNotFound, StoreError)):
             return True
-        return error is not None and self._parts.disk.has_failed(error)
+        return self._parts.disk.has_failed(error)
 
-    async def _propose_submitting_state(self, flow_run: FlowRun) -> None:
-        """Leave the claim as it is: by it this worker knows its own after a restart."""
+    async def _start(self, flow_run: FlowRun) -> None:
+        configuration = await self._parts.submission.claim(
+            flow_run, self.work_pool, self.backend_id
+        )
+        if configuration is None or self._runs_task_group is None:
+            return
+        identifier = await self._runs_task_group.start(
+            self._run_to_its_end, flow_run, configuration
+        )
+        await self._introduce(flow_run, identifier)
+
+    async def _run_to_its_end(
+        self,
+        flow_run: FlowRun,
+        configuration: XonarJobConfiguration,
+        *,
+        task_status: anyio.abc.TaskStatus[str],
+    ) -> None:
+        submitted = self._emit_flow_run_submitted_event(configuration)
+        result = await self.run(flow_run, configuration, task_status)
+        if submitted:
+            self._emit_flow_run_executed_event(result, configuration, submitted)
+
+    async def _introduce(self, flow_run: FlowRun, identifier: str) -> None:
+        """Show on a started run which worker and which process it has."""
+        for show in (
+            partial(self.client.update_flow_run, infrastructure_pid=identifier),
+            self._give_worker_labels_to_flow_run,
+        ):
+            try:
+                await show(flow_run.id)
+            except (httpx.HTTPError, ObjectNotFound) as error:
+                _logger.warning("Run %r does not show where it runs: %s", flow_run.name, error)
 
 
 def _log_where_prefect_logs() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TypeAlias
 
 from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Training
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
+from xonar_prefect.core.planning.children import name_parent
 from xonar_prefect.core.planning.kinds import Kind
 from xonar_prefect.core.planning.places import Place
 
@@ -58,7 +60,7 @@ class HoldExplainer:
         return {
             training.run_id: board.releases.get(training.run_id)
             or board.refusals.get(training.run_id)
-            or self.hold(training)
+            or name_parent(board, self.hold(training))
             for training in board.held
         }
 
@@ -79,6 +81,8 @@ class HoldExplainer:
             code, reason, alternatives = ReasonCode.GANG_INCOMPLETE, headline, others
         else:
             code, reason, alternatives = others[0].code, others[0].reason, others[1:]
+            if code is ReasonCode.NO_FREE_SLOT:
+                reason = self._all_full
         if any(place.reserved_for is training for place in self._reserved):
             reason = self._with_reservation(reason)
         return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
@@ -131,6 +135,12 @@ class HoldExplainer:
         )
         is_gang = training.gpus > 1 and obstacles[0].code not in _SAYS_ENOUGH
         return (self._gang(kind, training) if is_gang else None), obstacles
+
+    @cached_property
+    def _all_full(self) -> str:
+        """Name every device without a free slot: a person looks for their own among them."""
+        full = [place for code, place in self._closed if code is ReasonCode.NO_FREE_SLOT]
+        return words.all_full(full, slots=self._board.slots)
 
     def _sentence(self, code: ReasonCode, kind: Kind, place: Place) -> str:
         return words.obstacle(

@@ -38,6 +38,7 @@ def kind_key(training: Training) -> tuple[object, ...]:
         training.priority,
         training.queue,
         training.deployment,
+        training.parent,
         training.memory_request_mib,
         training.exclusive,
         training.memory_elastic,

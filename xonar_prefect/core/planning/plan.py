@@ -10,6 +10,7 @@ from typing import TypeAlias
 from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Release, Snapshot
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
+from xonar_prefect.core.planning.children import serve_waited_on
 from xonar_prefect.core.planning.holds import decisions_of
 from xonar_prefect.core.planning.places import Option, Place
 from xonar_prefect.core.planning.refusals import refuse_impossible
@@ -93,6 +94,7 @@ def _only_observed(release: Release) -> Hold:
 
 def _fill(board: Board, choose: Choose) -> None:
     serve_longest_waiting(board)
+    serve_waited_on(board)
     free = [_entry(place) for place in board.open_places()]
     heapq.heapify(free)
     places = {place.device.id: place for place in board.places}

@@ -90,7 +90,7 @@ def obstacle(
     if code is ReasonCode.NO_DEVICE:
         return f"{place.label} is unavailable: {(place.device.unavailable or '').rstrip('. ')}."
     if code is ReasonCode.NO_FREE_SLOT:
-        return f"{place.label} has {len(there)} of {slots} trainings: {quoted(there)}."
+        return f"{_full(place, slots)}."
     if code is ReasonCode.OLDER_TRAINING_WAITS and place.reserved_for is not None:
         return (
             f"{place.label} is reserved for '{place.reserved_for.name}', which was submitted "
@@ -109,6 +109,20 @@ def obstacle(
     if code is ReasonCode.GANG_INCOMPLETE:
         return _gang(kind.trainings[0], place, who)
     return memory.shortage(place.need_of(kind), place.device, limits, who)
+
+
+def all_full(places: Sequence[Place], *, slots: int) -> str:
+    """Return who is on each of some devices without a free slot, as a sentence."""
+    parts = [_full(place, slots) for place in places[:MOST_NAMES]]
+    rest = len(places) - len(parts)
+    if rest:
+        parts.append(f"{rest} more {'device is' if rest == 1 else 'devices are'} full too")
+    return f"{'; '.join(parts)}."
+
+
+def _full(place: Place, slots: int) -> str:
+    there = [resident.training for resident in place.residents]
+    return f"{place.label} has {len(there)} of {slots} trainings: {quoted(there)}"
 
 
 def _gang(training: Training, place: Place, who: str) -> str:
