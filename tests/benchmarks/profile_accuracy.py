@@ -2,9 +2,10 @@
 
 `python -m tests.benchmarks.profile_accuracy`
 
-Every training runs on one processor core. Its computing time per step is taken from the kernel's
-account of its process without any waiting; with a waiting of known length added, the true fraction
-is known too: computing / (computing + waiting), whoever else is on the core meanwhile.
+Every training runs on one processor core, and waits in every step for a known time. The true
+fraction is computing / (computing + waiting), where computing is the kernel's account of the
+processor time of its process over the same steps: so it is known whoever else is on the core, and
+however much slower that makes the computing itself.
 
 Distributed trainings wait for a time that nobody can set: see `profile_distributed`.
 """
@@ -32,8 +33,8 @@ from tests.benchmarks.trainings import CHUNK_BYTES, TRAININGS, Pause, ThrottledR
 
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
 WARM_UP, CALIBRATION = 10, 30
-# The window, its warm-up, and what is traced afterwards.
-STEPS = 130
+# The warm-up, a window that settles soon or is cut short, and what is traced afterwards.
+STEPS = 45
 
 
 def feed(requests: int, answers: int) -> None:
@@ -93,8 +94,10 @@ def measure(name: str, fractions: Sequence[float], core: int) -> None:
                     target=lambda training=training, found=found: found.append(training.measure())
                 )
                 thread.start()
+                used = time.process_time()
                 with training.attempt():
                     train(STEPS, wait)
+                used = (time.process_time() - used) / STEPS
                 training.close()
                 thread.join()
                 estimate = found[0].estimate
@@ -103,12 +106,13 @@ def measure(name: str, fractions: Sequence[float], core: int) -> None:
                         {
                             "training": name,
                             "waits": kind,
-                            "true": fraction,
+                            "set": fraction,
+                            "true": used / (used + seconds),
                             "measured": found[0].active_fraction,
                             "uncorrected": estimate.active_fraction if estimate else None,
                             "displaced": found[0].displaced,
                             "steps": estimate.steps if estimate else 0,
-                            "compute_ms": 1000 * compute_seconds,
+                            "compute_ms": 1000 * used,
                         }
                     ),
                     flush=True,
@@ -132,18 +136,23 @@ def run(name: str, fractions: Sequence[float], core: int) -> list[dict[str, Any]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Return one row per training and way to wait, one column per fraction."""
-    fractions = sorted({row["true"] for row in rows})
-    shown = Table(title="Measured active fraction, by the true one")
+    """Return one row per training and way to wait, one column per fraction that was aimed at."""
+    fractions = sorted({row["set"] for row in rows})
+    shown = Table(title="Measured / true active fraction, by the one aimed at")
     for column in ("training", "waits for", *(f"{each:.1f}" for each in fractions), "worst error"):
         shown.add_column(column, justify="left" if column[0].isalpha() else "right")
     keys = dict.fromkeys((row["training"], row["waits"]) for row in rows)
     for key in keys:
         mine = {
-            row["true"]: row["measured"] for row in rows if (row["training"], row["waits"]) == key
+            row["set"]: (row["measured"], row["true"])
+            for row in rows
+            if (row["training"], row["waits"]) == key and row["measured"] is not None
         }
-        errors = [abs(value - true) for true, value in mine.items() if value is not None]
-        cells = ["-" if mine.get(each) is None else f"{mine[each]:.3f}" for each in fractions]
+        errors = [abs(value - true) for value, true in mine.values()]
+        cells = [
+            f"{mine[each][0]:.2f} / {mine[each][1]:.2f}" if each in mine else "-"
+            for each in fractions
+        ]
         shown.add_row(*key, *cells, f"{max(errors, default=float('nan')):.3f}")
     return shown
 

@@ -123,3 +123,17 @@ def test_the_processes_of_a_tree_are_told(child: subprocess.Popen[str]) -> None:
     assert tree.pids[0] == os.getpid()
     assert child.pid in tree.pids
     assert ProcessTree(child.pid).pids == (child.pid,)
+
+
+def test_what_a_child_did_before_it_was_found_is_left_out() -> None:
+    tree = ProcessTree()
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        wait_until_it_worked(process)  # for 0.3 s
+        own_before, before = time.process_time(), tree.processor_seconds()
+        tree.refresh()
+        spent = tree.processor_seconds() - before - (time.process_time() - own_before)
+        assert spent == pytest.approx(0.0, abs=0.05)
+        assert tree.account().waited_seconds >= 0
+        process.communicate()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -39,15 +38,21 @@ def _processor_clock(pid: int) -> int:
 
 
 class ProcessTree:
-    """A process with its descendants, this one by default; may be read by several threads."""
+    """A process with its descendants, this one by default; may be read by several threads.
+
+    What a descendant did before it was found is left out: it would all seem to have happened in the
+    step in which it is found.
+    """
 
     def __init__(self, pid: int | None = None) -> None:
         self._lock = threading.Lock()
         self._root = psutil.Process(pid)
         self._pids = [self._root.pid]
+        self._first_seconds: dict[int, float] = {self._root.pid: 0.0}
         self._last_seconds: dict[int, float] = {}
         self._ended_seconds = 0.0
         self._last_waits: dict[str, float] = {}
+        self._waits_before: dict[int, float] = {self._root.pid: 0.0}
         self.refresh()
 
     @property
@@ -65,15 +70,21 @@ class ProcessTree:
             self._pids = pids
             # Processes that ended keep what they were last seen to have used.
             for pid in [pid for pid in self._last_seconds if pid not in pids]:
-                self._ended_seconds += self._last_seconds.pop(pid)
+                self._ended_seconds += self._last_seconds.pop(pid) - self._first_seconds.pop(pid)
+            for pid in pids:
+                if pid not in self._first_seconds:
+                    with contextlib.suppress(OSError):
+                        self._first_seconds[pid] = time.clock_gettime(_processor_clock(pid))
 
     def processor_seconds(self) -> float:
         """Return the processor time of the tree; microseconds per process."""
         with self._lock:
-            for pid in self._pids:
+            for pid in self._first_seconds:
                 with contextlib.suppress(OSError):  # it may just have ended
                     self._last_seconds[pid] = time.clock_gettime(_processor_clock(pid))
-            return self._ended_seconds + sum(self._last_seconds.values())
+            return self._ended_seconds + sum(
+                seconds - self._first_seconds[pid] for pid, seconds in self._last_seconds.items()
+            )
 
     def account(self) -> Account:
         """Return what the kernel has counted of the tree and of the cores that we may use.
@@ -94,17 +105,12 @@ class ProcessTree:
 
     def _waited_seconds(self) -> float:
         with self._lock:
-            for thread in self._threads():
-                with contextlib.suppress(OSError, IndexError, ValueError):
-                    waited = Path(thread, "schedstat").read_text(encoding="ascii").split()[1]
-                    # A thread that ended keeps what it was last seen to have waited.
-                    self._last_waits[thread] = int(waited) / _NANOSECONDS
-            return sum(self._last_waits.values())
-
-    def _threads(self) -> Iterator[str]:
-        for pid in self._pids:
-            with contextlib.suppress(OSError):
-                yield from (entry.path for entry in os.scandir(f"/proc/{pid}/task"))
+            for pid in self._pids:
+                threads = _waits_of_threads(pid)
+                # A thread that ended keeps what it was last seen to have waited.
+                self._last_waits.update(threads)
+                self._waits_before.setdefault(pid, sum(threads.values()))
+            return sum(self._last_waits.values()) - sum(self._waits_before.values())
 
     def resident_mib(self) -> int:
         """Return the resident memory of the tree."""
@@ -113,6 +119,17 @@ class ProcessTree:
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss
         return total // _MIB
+
+
+def _waits_of_threads(pid: int) -> dict[str, float]:
+    """Return how long each thread of a process was ready to run and did not, in seconds."""
+    waits: dict[str, float] = {}
+    with contextlib.suppress(OSError):  # it may just have ended
+        for thread in os.scandir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                text = Path(thread.path, "schedstat").read_text(encoding="ascii")
+                waits[thread.path] = int(text.split()[1]) / _NANOSECONDS
+    return waits
 
 
 def own_peak_resident_mib() -> int | None:
