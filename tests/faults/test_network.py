@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -74,12 +75,12 @@ async def submit(pool: Pool, diary: Diary, plan: Plan) -> FlowRun:
     return await pool.submit(name=plan.name, job_variables=variables)
 
 
-async def has(diary: Diary, run: FlowRun, deed: str) -> None:
+async def has(diary: Diary, run: FlowRun, deed: str, seconds: float = 60.0) -> None:
     def done() -> bool:
         diary.read_on()
         return diary.count(str(run.id), deed) > 0
 
-    await eventually(done, 60)
+    await eventually(done, seconds)
 
 
 async def ends_as(pool: Pool, ledger: Ledger, run: FlowRun, state: str, seconds: float) -> str:
@@ -118,8 +119,8 @@ async def a_network_fails_and_comes_back(
         await has(diary, run, "begun")
     trouble(proxy)
     held = [await submit(pool, diary, Plan(name=f"held-{number}")) for number in range(2)]
-    await has(diary, dies, "failed")
-    await has(diary, running, "worked")
+    await has(diary, dies, "failed", 60 + seconds)
+    await has(diary, running, "worked", 60 + seconds)
     proxy.heal()
     # The client of Prefect waits up to half a minute before it asks again.
     await ends_as(pool, ledger, running, "Completed", 60 + seconds)
@@ -153,6 +154,26 @@ async def test_what_ends_or_dies_while_the_server_is_away_for_minutes_is_told_wh
     trouble: Trouble,
 ) -> None:
     await a_network_fails_and_comes_back(pool, ledger, diary, proxy, trouble, seconds=150.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_flow_that_ends_while_the_server_is_away_for_minutes_has_completed(
+    pool: Pool, worker: Life, ledger: Ledger, proxy: Proxy
+) -> None:
+    gate = pool.directory / "gate"
+    run = await pool.submit(parameters={"kind": pool.name, "until": str(gate)})
+
+    async def trains() -> bool:
+        return await pool.state(run) == "Running" and bool(await pool.task_runs(run))
+
+    await eventually(trains, 90)
+    proxy.cut()
+    gate.touch()
+    # With Prefect's own patience it would have been given up after a minute.
+    time.sleep(100.0)
+    proxy.heal()
+    await ends_as(pool, ledger, run, "Completed", 120)
 
 
 async def test_what_was_cancelled_while_the_network_was_cut_is_ended_when_it_is_back(

@@ -72,6 +72,16 @@ async def test_the_devices_win_over_the_job_and_the_job_over_the_worker(
     assert (found["COLOUR"], found["HEIGHT"]) == ("job", "worker")
 
 
+async def test_a_training_is_patient_with_the_server_unless_it_is_told_otherwise(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PREFECT_CLIENT_MAX_RETRIES", raising=False)
+    assert (await environment_of(launch))["PREFECT_CLIENT_MAX_RETRIES"] == "9"
+    hasty = replace(launch, environment={"PREFECT_CLIENT_MAX_RETRIES": "0"})
+    hasty = replace(hasty, run_directory=RunDirectory(launch.run_directory.path.with_name("two")))
+    assert (await environment_of(hasty))["PREFECT_CLIENT_MAX_RETRIES"] == "0"
+
+
 async def test_the_training_knows_its_run_directory(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,10 @@ from xonar_prefect.settings import SETTING_VARIABLES
 from xonar_prefect.worker import launcher
 
 _DEFAULT_COMMAND = "prefect flow-run execute"
+# A training outlives a server that is away for minutes. With Prefect's own five attempts it would
+# be given up, all its work done, after one; the ninth comes after 17 minutes. A database that is
+# started again answers through the server with 500 or 504.
+_PATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "9", "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504"}
 # How a framework allocates memory, and with how many threads it runs: a job may know better. What
 # confines it to its devices and to its share of their memory it cannot change.
 _FOR_THE_JOB_TO_CHANGE = frozenset(
@@ -111,6 +115,7 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
     working_directory = _prepare(launch)
     own = {name: value for name, value in launch.environment.items() if value is not None}
     environment = {
+        **_PATIENT,
         **_inherited(os.environ),
         **launch.device_environment,
         **own,
