@@ -63,6 +63,15 @@ async def test_a_peak_above_profile_and_margin_corrects_the_profile_while_it_run
     assert "'train r' uses 1300 MiB on a device, more than the peak of 1000 MiB" in caplog.text
 
 
+async def test_what_a_framework_takes_in_advance_is_no_peak(box: Host, world: World) -> None:
+    slot = await box.start("r", "a", pids=[7])
+    with_profile(box, slot, 1000)
+    most_mib = world.gpus[0].memory_mib * 9 // 10
+    world.change("a", used_mib=most_mib, used_by_pid={7: most_mib})
+    assert not await box.look()
+    assert peak(box) == 1000
+
+
 async def test_a_peak_within_the_margin_leaves_the_profile_alone(box: Host, world: World) -> None:
     slot = await box.start("r", "a", pids=[7])
     with_profile(box, slot, 1000)

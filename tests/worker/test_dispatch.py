@@ -470,7 +470,7 @@ async def test_a_kind_that_was_seen_to_take_a_whole_gpu_runs_alone_until_it_does
         world.queue = [world.submit_run("first")]
         await dispatch.decide()
         slot = next(iter(slots))
-        slot.pids = [7]
+        slot.pids, slot.peak_mib = [7], mib
         plain = replace(world.devices[0], used_mib=0, used_by_pid={})
         world.devices = (replace(plain, used_mib=mib, used_by_pid={7: mib}),)
         await dispatch.decide()

@@ -10,7 +10,7 @@ import pytest
 from xonar_prefect.core.hosts import Host, HostResident
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
-from xonar_prefect.core.models import Device, Profile, Resident, Training
+from xonar_prefect.core.models import Profile, Training
 from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.store import Store
 from xonar_prefect.worker.memory_peaks import MemoryPeaks
@@ -49,11 +49,9 @@ async def see(peaks: MemoryPeaks, slots: Sequence[Slot], host_mib: int, held_mib
             HostResident(training=each.training, used_memory_mib=host_mib) for each in slots
         )
     )
-    residents = tuple(
-        Resident(training=each.training, devices=("GPU-0",), used_mib=held_mib) for each in slots
-    )
-    gpu = Device(id="GPU-0", index=0, model="V100", memory_mib=16000, residents=residents)
-    await peaks.note(slots, host, [gpu])
+    for each in slots:
+        each.peak_mib = max(each.peak_mib, held_mib)
+    await peaks.note(slots, host)
 
 
 def known(store: Store) -> tuple[int | None, int | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from xonar_prefect.core.memory import peak_with_margin_mib
+from xonar_prefect.core.memory import is_taken_in_advance, peak_with_margin_mib
 from xonar_prefect.core.models import Limits
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreError
@@ -106,11 +106,14 @@ class MemoryWatch:
         self._noted_mib = {run: mib for run, mib in self._noted_mib.items() if run in here}
         raised = False
         for slot in self._slots:
-            raised |= await self._raise_peak(slot)
+            raised |= await self._raise_peak(slot, readings)
         return raised
 
-    async def _raise_peak(self, slot: Slot) -> bool:
+    async def _raise_peak(self, slot: Slot, readings: Sequence[DeviceReading]) -> bool:
         """Correct the profile of a training that takes more than its peak and margin.
+
+        What a framework takes in advance is no peak: it would stand for ever, also when the
+        framework no longer does so.
 
         What stays within the margin is what the margin is for: taken in, it would be given a
         margin of its own, and so on, run after run, up to what the allocator is capped to.
@@ -121,6 +124,9 @@ class MemoryWatch:
         profile = slot.training.profile_on(model)
         known_mib = None if profile is None else profile.peak_memory_mib
         if known_mib is None or slot.peak_mib <= self._expected_mib(slot, known_mib):
+            return False
+        sizes_mib = [each.memory_mib for each in readings if each.id in slot.entry.devices]
+        if sizes_mib and is_taken_in_advance(slot.peak_mib, known_mib, min(sizes_mib)):
             return False
         raised = False
         try:

@@ -117,7 +117,7 @@ class Dispatch:
         )
         devices = self._slots.devices(await self._read_devices())
         host = await anyio.to_thread.run_sync(self._host.read, self._slots.holding)
-        await self._peaks.note(self._slots, host, devices)
+        await self._peaks.note(self._slots, host)
         stored = await anyio.to_thread.run_sync(self._store.profiles)
         return Snapshot(
             now_s=self._clock(),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import anyio.to_thread
 
 from xonar_prefect.core.hosts import Host
-from xonar_prefect.core.models import Device
 from xonar_prefect.errors import StoreError
 from xonar_prefect.store import Store
 from xonar_prefect.worker.slots import Slot
@@ -36,19 +35,16 @@ class MemoryPeaks:
         self._store = store
         self._seen: dict[str, _Seen] = {}
 
-    async def note(self, slots: Iterable[Slot], host: Host, devices: Iterable[Device]) -> None:
+    async def note(self, slots: Iterable[Slot], host: Host) -> None:
         """Take in what is seen now, and store what those have used that have ended since."""
         running = {slot.entry.run_id: slot for slot in slots}
         for run_id, slot in running.items():
             known = self._seen.setdefault(run_id, _Seen(None, slot.entry.device_model))
             known.key = slot.training.profile_key
+            known.held_mib = max(known.held_mib, slot.peak_mib)
         for each in host.residents:
             if (seen := self._seen.get(each.training.run_id)) is not None:
                 seen.host_mib = max(seen.host_mib, each.used_memory_mib)
-        for device in devices:
-            for resident in device.residents:
-                if (seen := self._seen.get(resident.training.run_id)) is not None:
-                    seen.held_mib = max(seen.held_mib, resident.used_mib)
         for run_id in self._seen.keys() - running.keys():
             await self._store_away(self._seen.pop(run_id))
 

@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
-from xonar_prefect.core.memory import MOST_OF_THE_DEVICE
 from xonar_prefect.core.models import Device, Release, Resident, Training
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, RunDirectory, Status
@@ -233,10 +232,7 @@ class Slots:
         for reading in readings:
             here = self.on(reading.id)
             for slot in here:
-                mib = self._used_mib(slot, reading, here)
-                # What fills a device says how much there was, and not how much was needed.
-                if mib < MOST_OF_THE_DEVICE * reading.memory_mib:
-                    slot.peak_mib = max(slot.peak_mib, mib)
+                slot.peak_mib = max(slot.peak_mib, self._used_mib(slot, reading, here))
             if not here and reading.unavailable is None:
                 self._when_empty[reading.id] = WhenEmpty(
                     used_mib=reading.used_mib, unattributed_mib=reading.unattributed_mib
