@@ -20,7 +20,7 @@ from xonar_prefect.core.policies import policy_named
 from xonar_prefect.core.simulation import Submission, World, simulate
 from xonar_prefect.core.simulation.assembly import assemble, gpus, with_requests
 from xonar_prefect.core.simulation.comparison import figures_of
-from xonar_prefect.core.simulation.overtaking import OvertakingWatch, delays_by_later
+from xonar_prefect.core.simulation.overtaking import OvertakingWatch, waited_beyond_bound
 from xonar_prefect.files.profiles import read_profiles
 from xonar_prefect.files.traces import read_trace
 
@@ -29,14 +29,14 @@ def report(title: str, world: World, queue: Sequence[Submission], policies: Iter
     """Print how policies serve one trace."""
     limit = world.limits.max_wait_seconds
     table = new_table(
-        f"{title}, max_wait {limit:g} s",
+        f"{title}, max_wait {limit:g} s; JCT, p95 and makespan as ratios to {BASELINE}",
         "policy",
-        f"average JCT / {BASELINE}",
-        f"p95 / {BASELINE}",
+        "JCT",
+        "p95",
         "makespan",
         "fairness",
         "worst",
-        "overtakings",
+        "overtaken",
         "longest wait",
         "decisions",
         "ms each",
@@ -53,7 +53,7 @@ def report(title: str, world: World, queue: Sequence[Submission], policies: Iter
         spent = time.perf_counter() - begin
         figures = figures_of("", run, len(world.devices))
         base = base or figures
-        late = watch.count + delays_by_later(run.outcomes, limit) if heed else None
+        late = watch.count + waited_beyond_bound(run.outcomes, limit) if heed else None
         waits = [each.served.queueing_delay_s for each in run.outcomes]
         table.add_row(
             name,

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from tests.core.building import device, resident, snapshot, training
 from tests.core.simulation.worlds import run, submission, world
 from xonar_prefect.core.models import Limits, ReasonCode, Release, Training
 from xonar_prefect.core.simulation import Outcome
-from xonar_prefect.core.simulation.overtaking import OvertakingWatch, delays_by_later
+from xonar_prefect.core.simulation.overtaking import OvertakingWatch, waited_beyond_bound
 
 
 def watched(held: Sequence[Training], released: Training, *there: object) -> int:
@@ -58,23 +56,28 @@ def outcome(name: str, submitted: float, started: float, finished: float, *devic
     )
 
 
-@pytest.mark.parametrize(
-    ("released_at_s", "delays"),
-    [
-        (5.0, 0),  # the gang was not overdue yet
-        (50.0, 1),
-    ],
-)
-def test_a_gang_that_starts_when_a_later_training_leaves_was_delayed_if_it_was_overdue(
-    released_at_s: float, delays: int
-) -> None:
-    gang = outcome("gang", 0, 100, 200, "GPU-0", "GPU-1")
-    later = outcome("later", 1, released_at_s, 100, "GPU-1")
-    assert delays_by_later([gang, later], max_wait_seconds=30) == delays
+def test_who_could_only_have_gone_there_before_an_older_one_went_is_not_overtaken() -> None:
+    oldest, older = training("oldest", 0.0, gpus=1), training("older", 1.0, gpus=2)
+    later = training("later", 90.0)
+    watch = OvertakingWatch()
+    watch(
+        snapshot([oldest, older, later], [device(0), device(1)], now=100.0, max_wait_seconds=60.0),
+        tuple(
+            Release(training=each, devices=where, code=ReasonCode.FIRST_ON_DEVICE, reason="")
+            for each, where in ((oldest, ("GPU-0",)), (later, ("GPU-1",)))
+        ),
+    )
+    assert watch.count == 0
 
 
-def test_who_left_before_was_in_nobodys_way() -> None:
+def test_a_gang_that_waits_until_what_ran_has_drained_is_within_its_bound() -> None:
     gang = outcome("gang", 0, 100, 200, "GPU-0", "GPU-1")
-    brief = outcome("brief", 1, 50, 60, "GPU-1")
-    older = outcome("older", 0, 20, 100, "GPU-0")
-    assert delays_by_later([gang, brief, older], max_wait_seconds=30) == 0
+    ran = outcome("ran", 1, 20, 100, "GPU-1")
+    assert waited_beyond_bound([gang, ran], max_wait_seconds=30) == 0
+
+
+def test_a_gang_kept_by_a_later_training_that_came_when_it_was_overdue_waited_too_long() -> None:
+    gang = outcome("gang", 0, 100, 200, "GPU-0", "GPU-1")
+    ran = outcome("ran", 1, 20, 60, "GPU-1")
+    later = outcome("later", 2, 60, 100, "GPU-1")
+    assert waited_beyond_bound([gang, ran, later], max_wait_seconds=30) == 1

@@ -14,7 +14,7 @@ from xonar_prefect.core.planning.words import listing
 from xonar_prefect.core.simulation import Outcome
 from xonar_prefect.errors import FileUnwritableError
 
-_WIDTH, _LEFT, _RIGHT = 960, 120, 24
+_WIDTH, _LEFT, _RIGHT = 960, 120, 44
 _TITLE, _AXIS, _GAP = 26, 22, 16
 _CURVES = 260
 _MOST_DEVICES = 64

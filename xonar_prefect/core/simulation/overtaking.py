@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xonar_prefect.core.models import Decision, Release, Snapshot, Training
+from xonar_prefect.core.models import Decision, Release, Resident, Snapshot, Training
 from xonar_prefect.core.planning import Board
 from xonar_prefect.core.planning.kinds import kind_key
 from xonar_prefect.core.planning.places import age_key
@@ -33,7 +33,7 @@ class OvertakingWatch:
         overdue = _oldest_of_each_kind(snapshot, released)
         for release in releases:
             older = [each for each in overdue if age_key(each) < age_key(release.training)]
-            if any(_could_start(snapshot, each, release.devices) for each in older):
+            if any(_could_start(snapshot, each, release.devices, releases) for each in older):
                 self.count += 1
 
 
@@ -50,9 +50,22 @@ def _oldest_of_each_kind(snapshot: Snapshot, released: set[str]) -> list[Trainin
     return list(oldest.values())
 
 
-def _could_start(snapshot: Snapshot, training: Training, devices: Sequence[str]) -> bool:
-    """Tell whether a training could have gone to one of these devices in its stead."""
+def _could_start(
+    snapshot: Snapshot, training: Training, devices: Sequence[str], releases: Sequence[Release]
+) -> bool:
+    """Tell whether a training could have gone to one of these devices, once older ones had gone."""
     board = Board(replace(snapshot, held=(training,)), slots=snapshot.limits.max_trainings_per_gpu)
+    for release in releases:
+        if age_key(release.training) < age_key(training):
+            resident = Resident(
+                training=release.training,
+                devices=release.devices,
+                request_mib=release.request_mib,
+                started_at_s=snapshot.now_s,
+            )
+            for place in board.places:
+                if place.device.id in release.devices:
+                    place.put(resident)
     ((kind, front),) = board.queue
     return any(
         place.device.id in devices and board.option(kind, front, place) is not None
@@ -60,27 +73,28 @@ def _could_start(snapshot: Snapshot, training: Training, devices: Sequence[str])
     )
 
 
-def delays_by_later(outcomes: Sequence[Outcome], max_wait_seconds: float) -> int:
-    """Count trainings that started when one left that was submitted and released too late for it.
+def waited_beyond_bound(outcomes: Sequence[Outcome], max_wait_seconds: float) -> int:
+    """Count who waited longer than `max_wait` and the drain of what is older or ran by then.
 
-    That is: released on a device that the older one got next, when the older one was overdue
-    already. It catches gangs, for which devices have to be collected.
+    Only a training that was submitted later, and released when they were overdue, can have kept
+    them. It catches gangs, for which devices have to be collected.
     """
-    leaving: dict[str, list[Outcome]] = {}
-    for each in outcomes:
-        for device in each.devices:
-            leaving.setdefault(device, []).append(each)
-    return sum(_was_delayed(each, leaving, max_wait_seconds) for each in outcomes)
+    return sum(_waited_too_long(each, outcomes, max_wait_seconds) for each in outcomes)
 
 
-def _was_delayed(
-    older: Outcome, leaving: dict[str, list[Outcome]], max_wait_seconds: float
+def _waited_too_long(
+    training: Outcome, outcomes: Sequence[Outcome], max_wait_seconds: float
 ) -> bool:
-    submitted_at_s = older.submission.submitted_at_s
-    return any(
-        abs(later.finished_at_s - older.started_at_s) <= _SAME_MOMENT_S
-        and later.submission.submitted_at_s > submitted_at_s
-        and later.started_at_s > submitted_at_s + max_wait_seconds + _SAME_MOMENT_S
-        for device in older.devices
-        for later in leaving[device]
+    overdue_at_s = training.submission.submitted_at_s + max_wait_seconds
+    if training.started_at_s <= overdue_at_s + _SAME_MOMENT_S:
+        return False
+    drained_at_s = max(
+        (
+            each.finished_at_s
+            for each in outcomes
+            if each.started_at_s <= overdue_at_s + _SAME_MOMENT_S
+            or each.submission.submitted_at_s < training.submission.submitted_at_s
+        ),
+        default=overdue_at_s,
     )
+    return training.started_at_s > drained_at_s + _SAME_MOMENT_S
