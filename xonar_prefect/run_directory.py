@@ -1,9 +1,10 @@
 """The run directory: all that a worker and a training tell each other, as files on one host.
 
 The worker writes `placement.json` before the launch. The training process replaces `status.json`
-as it advances. The launcher writes `exit.json` when the training's command has ended. Standard
-output and error go to `output.log`. Every file is replaced atomically, so a reader sees an old or
-a new version and never half of one.
+as it advances, leaves `outofmemory.json` where it is to be released again, and heeds the worker's
+`stop.json`. The launcher writes `exit.json` when the training's command has ended. Standard output
+and error go to `output.log`. Every file is replaced atomically, so a reader sees an old or a new
+version and never half of one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Placement:
         shared: A partner was there when it was launched.
         known_profiles: Profiles that make measuring unnecessary, by profile key.
         rendezvous_port: A port that was free at launch, for distributed trainings.
+        runs_again_out_of_memory: Should it run out of device memory, it is released again, so
+            its process leaves the run's state alone.
     """
 
     run_id: str
@@ -50,6 +53,7 @@ class Placement:
     shared: bool = False
     known_profiles: Mapping[str, Profile] = field(default_factory=dict)
     rendezvous_port: int | None = None
+    runs_again_out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +85,49 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How the training's command ended: its exit code (negative for a signal) and when."""
+    """How the training's command ended.
+
+    Attributes:
+        exit_code: Its exit code; negative for a signal.
+        ended_at_s: When.
+        oom_kills: Processes that the kernel ended meanwhile for lack of host memory, in the
+            launcher's control group or else on the host; None when unknown.
+        second_copy: The command was never started: another copy of this run is alive here.
+    """
 
     exit_code: int
     ended_at_s: float
+    oom_kills: int | None = None
+    second_copy: bool = False
 
 
-_T = TypeVar("_T", Placement, Status, Exit)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """What a training tells that ran out of device memory and left its run's state alone.
+
+    Attributes:
+        message: The error, in one line.
+        profile_key: Key of the training task that it came from; None when unknown.
+    """
+
+    message: str
+    profile_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """What a worker tells a training before it ends it: the worker then sees to its run's state.
+
+    Attributes:
+        reason: Why, as a sentence.
+        runs_again: It is to be released again.
+    """
+
+    reason: str
+    runs_again: bool = False
+
+
+_T = TypeVar("_T", Placement, Status, Exit, OutOfMemory, Stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +148,16 @@ class RunDirectory:
         return self.path / "output.log"
 
     @property
+    def is_launched(self) -> bool:
+        """Whether a worker has made it for a training."""
+        return self._file(Placement).exists()
+
+    @property
     def exit_file(self) -> Path:
         """Written by the launcher; its presence means that the command has ended."""
         return self.path / "exit.json"
 
-    def write(self, value: Placement | Status | Exit) -> None:
+    def write(self, value: Placement | Status | Exit | OutOfMemory | Stop) -> None:
         """Replace the file of this value.
 
         Raises:
@@ -146,6 +191,20 @@ class RunDirectory:
         """Read how the command ended; None while it runs."""
         values = self._read(Exit)
         return None if values is None else Exit(**values)
+
+    def read_out_of_memory(self) -> OutOfMemory | None:
+        """Read that it ran out of device memory; None when it said no such thing."""
+        values = self._read(OutOfMemory) or {}
+        # A training may write anything.
+        message, key = values.get("message"), values.get("profile_key")
+        if not isinstance(message, str):
+            return None
+        return OutOfMemory(message=message, profile_key=key if isinstance(key, str) else None)
+
+    def read_stop(self) -> Stop | None:
+        """Read that the worker is ending it; None when it is not."""
+        values = self._read(Stop)
+        return None if values is None else Stop(**values)
 
     def _file(self, kind: type) -> Path:
         return self.path / f"{kind.__name__.lower()}.json"

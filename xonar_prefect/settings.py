@@ -216,8 +216,45 @@ class XonarSettings(BaseSettings):
     ] = 300.0
     stop_grace_seconds: Annotated[
         float,
-        Field(gt=0, description="Time a training has to end by itself before it is killed."),
-    ] = 8.0
+        Field(
+            gt=0,
+            description="Time a training has to end by itself before it is killed. A cancelled "
+            "one is sent SIGTERM after two thirds of it.",
+        ),
+    ] = 7.5
+    linger_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="Time that processes may live on after their run has got its final state.",
+        ),
+    ] = 60.0
+    max_requeues: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="How often a training is started again that was killed from outside: the "
+            "host was restarted or ran out of memory. Once, as in Slurm: whoever leaves for the "
+            "night wants it done in the morning, and what kills it every time must not go on for "
+            "ever. A deployment may say otherwise.",
+        ),
+    ] = 1
+    requeue_pause_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="How long such a training waits before it is released again; twice as "
+            "long after each further time.",
+        ),
+    ] = 10.0
+    stop_trainings: Annotated[
+        bool,
+        Field(
+            description="When the worker is stopped, end its trainings and put them back into "
+            "the queue; otherwise they run on and are adopted by the next worker of this name."
+        ),
+    ] = False
 
     @field_validator("home", "lock_directory")
     @classmethod

@@ -35,6 +35,8 @@ _SETTINGS = {
     "XONAR_POLL_SECONDS": "1",
     "XONAR_WATCH_SECONDS": "0.2",
     "XONAR_STOP_GRACE_SECONDS": "2",
+    # What is killed here has ended: whether it may be started again is told elsewhere.
+    "XONAR_MAX_REQUEUES": "0",
 }
 # What Prefect does beside runs: none of it is on trial, and it costs processor time.
 _QUIET_SERVER = {

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from xonar_prefect.core.out_of_memory import is_out_of_memory
 from xonar_prefect.profiling import tensorflow as ours
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.profiling.window import Window
@@ -224,3 +225,13 @@ def test_a_gpu_in_use_cannot_be_capped_and_that_is_logged(
     with ours.limited_memory(4000):
         pass
     assert "memory was not capped" in caplog.text
+
+
+@with_tensorflow
+def test_out_of_memory_of_tensorflow_is_recognised(tf: Any) -> None:
+    ran_out = tf.errors.ResourceExhaustedError(
+        None, None, "OOM when allocating tensor with shape[8192,8192] and type float on /device:GPU"
+    )
+    full_disk = tf.errors.ResourceExhaustedError(None, None, "/ckpt; No space left on device")
+    assert is_out_of_memory(ran_out)
+    assert not is_out_of_memory(full_disk)

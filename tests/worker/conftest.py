@@ -148,6 +148,8 @@ def settings(tmp_path: Path) -> XonarSettings:
         poll_seconds=0.5,
         watch_seconds=0.1,
         stop_grace_seconds=2.0,
+        max_requeues=0,
+        requeue_pause_seconds=0.1,
     )
 
 

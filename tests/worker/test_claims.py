@@ -13,7 +13,16 @@ from prefect import flow
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.states import Cancelled, Completed, Failed, Pending, Running, Scheduled
+from prefect.states import (
+    Cancelled,
+    Cancelling,
+    Completed,
+    Crashed,
+    Failed,
+    Pending,
+    Running,
+    Scheduled,
+)
 
 from xonar_prefect.worker.claims import AWAITING_GPU, REFUSED, Claims
 
@@ -213,3 +222,58 @@ async def test_tasks_of_one_worker_take_turns_at_a_run(pool: Pool) -> None:
     assert (marked, started, put_back) == (True, True, False)
     assert claims.is_ours((await pool.read(run)).state)
     assert not claims._in_hand
+
+
+async def test_a_requeued_run_can_be_claimed_though_it_had_a_final_state(pool: Pool) -> None:
+    run = await pool.submit()
+    claims = pool.claims()
+    assert await claims.claim(run)
+    await pool.set(run, Crashed(message="killed"))
+    assert await claims.requeue(run, "The host was restarted.", not_before=None)
+    state = (await pool.read(run)).state
+    assert state is not None
+    assert (state.name, state.message) == (AWAITING_GPU, "The host was restarted.")
+    assert await pool.claims("other").claim(run)
+
+
+async def test_only_the_end_that_was_followed_by_a_requeue_is_forgiven(pool: Pool) -> None:
+    run = await pool.submit()
+    claims = pool.claims()
+    assert await claims.claim(run)
+    await pool.set(run, Crashed(message="killed"))
+    assert await claims.requeue(run, "Again.", not_before=None)
+    await pool.set(run, Cancelled(message="by its owner"))
+    await pool.set(run, Scheduled(name=AWAITING_GPU))  # a stale write
+    assert not await claims.claim(run)
+    assert (await pool.read(run)).state_type is StateType.CANCELLED
+
+
+@pytest.mark.parametrize("state", [Completed(), Cancelled(), Cancelling()], ids=lambda s: s.name)
+async def test_what_is_over_is_not_requeued(pool: Pool, state: State) -> None:
+    run = await pool.submit()
+    assert await pool.claims().claim(run)
+    await pool.set(run, state)
+    assert not await pool.claims().requeue(run, "Again.", not_before=None)
+    assert (await pool.read(run)).state_type is state.type
+
+
+async def test_a_cancel_that_was_overwritten_is_put_back_by_the_requeue(pool: Pool) -> None:
+    run = await pool.submit()
+    assert await pool.claims().claim(run)
+    await pool.set(run, Cancelled(message="by its owner"))
+    await pool.set(run, Running())  # by a process that did not know
+    assert not await pool.claims().requeue(run, "Again.", not_before=None)
+    assert (await pool.read(run)).state_type is StateType.CANCELLED
+
+
+async def test_a_deleted_run_is_not_requeued(pool: Pool) -> None:
+    run = await pool.submit()
+    await pool.client.delete_flow_run(run.id)
+    assert not await pool.claims().requeue(run, "Again.", not_before=None)
+
+
+async def test_what_another_worker_has_claimed_is_taken_over(pool: Pool) -> None:
+    run = await pool.submit()
+    assert await pool.claims("one").claim(run)
+    assert not await pool.claims("one").is_taken_over(run.id)
+    assert await pool.claims("two").is_taken_over(run.id)

@@ -13,6 +13,7 @@ from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.models import Limits, Profile
 from xonar_prefect.errors import JobVariableError
 from xonar_prefect.store import Store
+from xonar_prefect.worker import labels
 from xonar_prefect.worker.deployments import Deployments
 from xonar_prefect.worker.held_runs import HeldRuns, combined_profiles
 from xonar_prefect.worker.queue_picture import QueuePicture, QueueReading
@@ -64,6 +65,25 @@ async def test_a_training_is_what_its_run_and_its_deployment_say(
     assert run.expected_start_time is not None
     assert training.submitted_at_s == pytest.approx(run.expected_start_time.timestamp())
     assert (training.profile_key, training.profiles) == (None, {})
+
+
+async def test_what_ran_out_of_memory_needs_more_than_was_declared_and_in_the_end_to_be_alone(
+    pool: Pool, picture: QueuePicture
+) -> None:
+    run = await pool.submit(job_variables={"memory_request_mib": 700})
+    await pool.client.update_flow_run_labels(
+        run.id, {labels.MEMORY_FLOOR_MIB: 875, labels.ALONE: True}
+    )
+    training = (await read(picture)).trainings[str(run.id)]
+    assert (training.memory_request_mib, training.exclusive) == (875, True)
+
+
+async def test_a_run_says_how_often_it_may_be_started_again(
+    pool: Pool, held_runs: HeldRuns
+) -> None:
+    run = await pool.submit(job_variables={"max_requeues": 3})
+    assert (await held_runs.variables_of(run)).max_requeues == 3
+    assert (await held_runs.variables_of(await pool.submit())).max_requeues is None
 
 
 async def test_the_priority_of_a_training_is_that_of_its_queue(

@@ -185,3 +185,59 @@ def test_a_training_runs_also_where_there_is_no_room_for_its_output(
 ) -> None:
     (tmp_path / "output.log").mkdir()  # cannot be opened as a file
     assert launch(*python("print('unheard'); raise SystemExit(3)")).wait() == 3
+
+
+async def test_a_second_copy_of_a_run_ends_before_it_has_touched_anything(
+    launch: Launch, tmp_path: Path
+) -> None:
+    lock = str(tmp_path / "run.lock")
+    directories = [tmp_path / "first", tmp_path / "second"]
+    for directory in directories:
+        directory.mkdir()
+    launch("sh", "-c", "echo up; sleep 120", lock=lock, run_directory=str(directories[0]))
+    log = directories[0] / "output.log"
+    await eventually(lambda: log.exists() and log.read_text() == "up\n")
+    second = launch("sh", "-c", "echo up", lock=lock, run_directory=str(directories[1]))
+    assert second.wait(30) == launcher.SECOND_COPY
+    assert output(directories[1]) == (
+        "Another copy of this run is alive on this host, so this one was not started.\n"
+    )
+    ended = RunDirectory(directories[1]).read_exit()
+    assert ended is not None
+    assert ended.second_copy
+
+
+async def test_a_training_keeps_second_copies_away_when_its_launcher_is_killed(
+    launch: Launch, tmp_path: Path
+) -> None:
+    lock = tmp_path / "run.lock"
+    process = launch("sh", "-c", "echo $$; exec sleep 120", lock=str(lock))
+    await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
+    training = int(output(tmp_path))
+    process.kill()
+    process.wait()
+    directory = tmp_path / "second"
+    directory.mkdir()
+    try:
+        second = launch("true", lock=str(lock), run_directory=str(directory))
+        assert second.wait(30) == launcher.SECOND_COPY
+    finally:
+        os.kill(training, signal.SIGKILL)
+    await eventually(lambda: started_ticks(training) is None)
+    assert launch("true", lock=str(lock), run_directory=str(directory)).wait(30) == 0
+    assert not lock.exists()
+
+
+def test_a_release_after_release_has_the_lock_again(launch: Launch, tmp_path: Path) -> None:
+    lock = tmp_path / "run.lock"
+    assert [launch("true", lock=str(lock)).wait(30) for _ in range(2)] == [0, 0]
+    assert not lock.exists()
+
+
+def test_it_tells_how_many_processes_the_kernel_ended_for_lack_of_memory(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch("true").wait()
+    ended = RunDirectory(tmp_path).read_exit()
+    assert ended is not None
+    assert ended.oom_kills == 0

@@ -16,6 +16,7 @@ from tests.worker.conftest import Pool
 from xonar_prefect.core.models import Limits, ReasonCode
 from xonar_prefect.store import Store
 from xonar_prefect.worker import queue_pages, queue_picture
+from xonar_prefect.worker.claims import AWAITING_GPU
 from xonar_prefect.worker.deployments import Deployments
 from xonar_prefect.worker.held_runs import HeldRuns
 from xonar_prefect.worker.queue_pages import QueuePages
@@ -71,6 +72,16 @@ async def test_a_run_that_waits_in_its_process_to_be_tried_again_is_not_held(
     await pool.client.update_flow_run(run.id, empirical_policy=policy)
     await pool.client.set_flow_run_state(run.id, AwaitingRetry(), force=True)
     assert await held(picture) == set()
+
+
+async def test_a_run_that_was_put_back_is_held_whatever_its_process_once_waited_for(
+    pool: Pool, picture: QueuePicture
+) -> None:
+    run = await pool.submit()
+    policy = run.empirical_policy.model_copy(update={"retry_type": "in_process"})
+    await pool.client.update_flow_run(run.id, empirical_policy=policy)
+    await pool.client.set_flow_run_state(run.id, Scheduled(name=AWAITING_GPU), force=True)
+    assert await held(picture) == ids(run)
 
 
 async def test_only_the_queues_that_are_served_are_read(pool: Pool, store: Store) -> None:

@@ -19,11 +19,11 @@ from tests.worker.conftest import Pool
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Training
 from xonar_prefect.errors import JobVariableError
-from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, Exit, RunDirectory
+from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, Exit, Placement, RunDirectory
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
 from xonar_prefect.worker.processes import boot_id, started_ticks
-from xonar_prefect.worker.recovery import Recovery
+from xonar_prefect.worker.recovery import Recovery, was_beside_another
 from xonar_prefect.worker.slots import Slots
 
 pytestmark = pytest.mark.server
@@ -248,3 +248,58 @@ async def test_recovery_may_be_repeated(
     await recover()
     assert slots.get(str(run.id)) is slot
     assert len(slots) == 1
+
+
+async def test_what_died_running_before_its_launch_could_be_written_down_is_concluded(
+    pool: Pool, recover: Recover, slots: Slots, entry: Any
+) -> None:
+    run = await pool.submit()
+    await pool.client.set_flow_run_state(run.id, Running(), force=True)
+    written = entry(run)
+    directory = RunDirectory(Path(written.run_directory))
+    directory.path.mkdir()
+    directory.write(Placement(run_id=str(run.id)))
+    await recover()
+    assert str(run.id) in slots
+
+
+def release(run_id: str, **changes: Any) -> LedgerEntry:
+    plain = LedgerEntry(
+        run_id=run_id,
+        name=run_id,
+        worker="one",
+        state=SlotState.RUNNING,
+        devices=("cpu-0",),
+        run_directory=run_id,
+        reserved_at_s=10.0,
+        launched_at_s=11.0,
+    )
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("other", "beside"),
+    [
+        (release("other"), True),
+        (release("other", ended_at_s=12.0, state=SlotState.ENDED), True),
+        (release("other", ended_at_s=10.5, state=SlotState.ENDED), False),
+        (release("other", devices=("cpu-1",)), False),
+        (release("other", launched_at_s=None, state=SlotState.ENDED), False),
+        (release("run"), False),
+    ],
+    ids=["is there", "was there", "was gone", "elsewhere", "never came", "itself"],
+)
+def test_the_ledger_tells_who_was_beside_another(other: LedgerEntry, beside: bool) -> None:
+    assert was_beside_another(release("run"), [other]) is beside
+
+
+async def test_a_training_that_was_beside_another_is_remembered_as_such(
+    pool: Pool, recover: Recover, slots: Slots, entry: Any, living: Any
+) -> None:
+    run, partner = await pool.submit(), await pool.submit()
+    entry(run, **launched(living(run)), launched_at_s=2.0)
+    entry(partner, state=SlotState.ENDED, launched_at_s=3.0, ended_at_s=4.0)
+    await recover()
+    slot = slots.get(str(run.id))
+    assert slot is not None
+    assert slot.measured_beside_partner

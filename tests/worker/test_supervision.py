@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,19 +13,24 @@ from typing import Any
 
 import pytest
 from prefect.client.schemas.objects import FlowRun
-from prefect.states import Running
+from prefect.states import Cancelled, Completed, Running
 
 from tests.worker.conftest import Pool
 from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import SlotState
-from xonar_prefect.core.models import ReasonCode, Release, Training
+from xonar_prefect.core.models import Limits, ReasonCode, Release, Training
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.run_directory import Placement, Status
 from xonar_prefect.store import Store
+from xonar_prefect.worker import labels, memory_complaints
+from xonar_prefect.worker.claims import AWAITING_GPU, Claims
+from xonar_prefect.worker.concluding import Concluding
 from xonar_prefect.worker.launching import Launch, start
 from xonar_prefect.worker.processes import ProcessTrees, boot_id, send_signal, started_ticks
+from xonar_prefect.worker.requeueing import Requeueing
 from xonar_prefect.worker.slots import Slot, Slots
+from xonar_prefect.worker.stopping import Stopping
 from xonar_prefect.worker.supervision import Supervision
 
 pytestmark = pytest.mark.server
@@ -51,15 +57,20 @@ class FakeLearning:
 
 
 @pytest.fixture
-def slots(tmp_path: Path) -> Iterator[Slots]:
+def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        slots = Slots(store, "one", time.time)
-        yield slots
-        trees = ProcessTrees().scan()
-        for slot in slots:
-            send_signal(trees.get(slot.entry.run_directory, []), signal.SIGKILL)
-            if slot.process is not None:
-                slot.process.wait()
+        yield store
+
+
+@pytest.fixture
+def slots(store: Store) -> Iterator[Slots]:
+    slots = Slots(store, "one", time.time)
+    yield slots
+    trees = ProcessTrees().scan()
+    for slot in slots:
+        send_signal(trees.get(slot.entry.run_directory, []), signal.SIGKILL)
+        if slot.process is not None:
+            slot.process.wait()
 
 
 @pytest.fixture
@@ -74,15 +85,25 @@ def profiled() -> list[str]:
 
 @pytest.fixture
 def supervision(
-    pool: Pool, slots: Slots, learning: FakeLearning, profiled: list[str]
+    pool: Pool, store: Store, slots: Slots, learning: FakeLearning, profiled: list[str]
 ) -> Supervision:
     async def on_profile(slot: Slot) -> None:
         profiled.append(slot.entry.name)
 
+    claims = Claims(pool.client, "one")
+
+    async def max_requeues_of(_flow_run: FlowRun) -> int:
+        return 0
+
+    requeueing = Requeueing(
+        pool.client, claims, store, clock=time.time, max_requeues_of=max_requeues_of
+    )
+    stopping = Stopping(pool.client, slots, clock=time.time, grace_seconds=1.0, linger_seconds=0.5)
     return Supervision(
-        pool.client,
         slots,
         learning,  # type: ignore[arg-type]
+        Concluding(pool.client, claims, requeueing, slots, limits=Limits()),
+        stopping,
         clock=time.time,
         stop_grace_seconds=1.0,
         on_profile=on_profile,
@@ -301,3 +322,57 @@ async def test_a_broken_report_of_one_training_does_not_hold_up_another(
     _, fine = await launch("true", "fine")
     (broken.run_directory.path / "status.json").write_text(json.dumps([1, 2]))
     await freed(supervision, fine)
+
+
+async def test_what_lingers_after_its_run_was_over_is_ended_and_the_run_stays_completed(
+    supervision: Supervision, launch: Launching, pool: Pool
+) -> None:
+    run, slot = await launch("sleep 120")
+    await pool.client.set_flow_run_state(run.id, Completed(), force=True)
+    await freed(supervision, slot)
+    assert await pool.state(run) == "Completed"
+
+
+CLEARED = (
+    "import os, time\n"
+    "if os.fork(): os._exit(0)\n"
+    "os.setsid()\n"
+    "if os.fork(): os._exit(0)\n"
+    "for number in (0, 1, 2): os.close(number)\n"
+    "os.execve('/bin/sleep', ['sleep', '120'], {})\n"
+)
+
+
+async def test_a_cancel_ends_children_in_other_sessions_and_with_a_cleared_environment(
+    supervision: Supervision, launch: Launching, pool: Pool, tmp_path: Path
+) -> None:
+    (tmp_path / "daemon.py").write_text(CLEARED)
+    command = f"{sys.executable} -S {tmp_path / 'daemon.py'}"
+    run, slot = await launch(f"sh -c '{command}; env -i setsid sleep 120 & sleep 120'")
+
+    async def all_are_there() -> bool:
+        await supervision.look(no_devices)
+        return len(slot.pids) >= 5  # launcher, shell, its sleep, and the two that hid
+
+    await eventually(all_are_there)
+    pids = list(slot.pids)
+    await pool.client.set_flow_run_state(run.id, Cancelled(), force=True)
+    began_s = time.monotonic()
+    await freed(supervision, slot, 10.0)
+    assert time.monotonic() - began_s < 10
+    assert [started_ticks(pid) for pid in pids] == [None] * len(pids)
+    assert slot.exit is not None  # the launcher was left to tell how it ended
+
+
+async def test_an_endless_complaint_about_memory_ends_the_training_which_then_runs_alone(
+    supervision: Supervision, launch: Launching, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_complaints, "LEAST_SECONDS", 0.2)
+    run, slot = await launch("sh -c 'while :; do echo CUDA_ERROR_OUT_OF_MEMORY; sleep 0.01; done'")
+    await freed(supervision, slot)
+    again = await pool.read(run)
+    assert again.state_name == AWAITING_GPU
+    assert "asked for device memory without end (CUDA_ERROR_OUT_OF_MEMORY)" in str(
+        again.state and again.state.message
+    )
+    assert again.labels[labels.ALONE]

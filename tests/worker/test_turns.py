@@ -22,7 +22,10 @@ class FakeSlots(list[Any]):
 
     def __init__(self, settle: Any) -> None:
         super().__init__(
-            SimpleNamespace(entry=SimpleNamespace(launcher_pid=pid)) for pid in (7, None)
+            SimpleNamespace(
+                entry=SimpleNamespace(launcher_pid=pid), measured_beside_partner=pid is None
+            )
+            for pid in (7, None)
         )
         self.settle = settle
 
@@ -40,7 +43,9 @@ class FakeParts:
         self.calls: list[str] = []
         self.watched: list[int] = []
         self.slots = FakeSlots(self._noting("settle slots"))
-        self.learning = SimpleNamespace(rebuild=self._noting("rebuild"))
+        self.learning = SimpleNamespace(
+            rebuild=self._noting("rebuild"), read_profiles=self._read_profiles
+        )
         self.recovery = SimpleNamespace(
             run=self._noting("recover"), put_back_orphans=self._noting("orphans")
         )
@@ -49,7 +54,9 @@ class FakeParts:
         self.supervision = SimpleNamespace(
             look=self._look, attend=self._attend, take_over=lambda slot: None
         )
-        self.dispatch = SimpleNamespace(decide=self._noting("decide", ["released"]))
+        self.dispatch = SimpleNamespace(
+            decide=self._noting("decide", ["released"]), renew_profiles=self._renew_profiles
+        )
         self.devices = SimpleNamespace(look=None)
         self.health = SimpleNamespace(look=self._look_at_devices)
         self.picture = SimpleNamespace(
@@ -66,6 +73,12 @@ class FakeParts:
             return answer
 
         return call
+
+    async def _read_profiles(self, slot: Any, *, joint: bool) -> None:
+        self.calls.append("joint profiles" if joint else "profiles")
+
+    async def _renew_profiles(self, slot: Any) -> None:
+        self.calls.append("renew")
 
     async def _renew(self) -> None:
         await self._noting("read")()
@@ -115,7 +128,9 @@ async def test_the_first_turn_learns_recovers_reads_and_decides(
     turns: Turns, parts: FakeParts
 ) -> None:
     assert await turns.take() == ["released"]
-    assert parts.after() == ["rebuild", "recover", *READ, "look", "decide"]
+    # What adopted trainings have published, before the rebuilding takes it for measured alone.
+    recovered = ["recover", "profiles", "joint profiles", "rebuild", "renew", "renew"]
+    assert parts.after() == [*recovered, *READ, "look", "decide"]
     assert parts.watched == [7]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prefect.client.schemas.objects import FlowRun
+from prefect.deployments import run_deployment
 from prefect.states import Cancelling
 
 from tests.worker.conftest import Pool, Working
@@ -19,7 +21,9 @@ from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import ReasonCode
 from xonar_prefect.run_directory import RunDirectory
 from xonar_prefect.settings import XonarSettings
+from xonar_prefect.worker import starting
 from xonar_prefect.worker.concluding import CRASH_ARTIFACT
+from xonar_prefect.worker.launching import Launch
 from xonar_prefect.worker.processes import ProcessTrees, started_ticks
 from xonar_prefect.worker.worker import XonarWorker
 
@@ -297,3 +301,71 @@ async def test_a_run_directory_holds_what_the_worker_told_and_nothing_secret(
     )
     files = [path for path in directory.path.rglob("*") if path.is_file()]
     assert all("blue" not in path.read_text() for path in files)
+
+
+async def test_out_of_memory_is_no_end_for_a_parent_that_waits_for_the_training(
+    pool: Pool, working: Working, ledger: Ledger
+) -> None:
+    await pool.deploy("plain")
+    async with working() as worker:
+        partner = await pool.succeed("wait=gate", memory_request_mib=100)
+        await state_is(pool, partner, "Running")
+        parent = asyncio.ensure_future(
+            run_deployment(
+                f"train/{pool.name}-plain",
+                parameters={"kind": pool.name, "room": str(pool.directory / "room")},
+                job_variables={"memory_request_mib": 400},
+                as_subflow=False,
+                poll_interval=0.2,
+                client=pool.client,  # it would not close one of its own
+            )
+        )
+        finished = await asyncio.wait_for(parent, 120)
+        assert await pool.state(partner) == "Running"
+        assert worker._parts.slots.get(str(partner.id))
+        pool.open("gate")
+        await state_is(pool, partner, "Completed")
+    assert finished.state is not None
+    assert finished.state.is_completed()
+    history = await pool.client.read_flow_run_states(finished.id)
+    assert [state.name for state in history if state.is_final()] == ["Completed"]
+    requeued = [state.message or "" for state in history if state.name == "AwaitingGPU"]
+    assert requeued[0].startswith("Requeued, with more memory (release 2 of 3): The training ran")
+    second, first = ledger(finished)
+    assert first.request_mib == 400
+    assert second.request_mib is not None
+    assert second.request_mib >= 500
+
+
+async def test_what_the_host_kills_is_started_again_on_its_next_placement(
+    pool: Pool, working: Working, ledger: Ledger
+) -> None:
+    async with working():
+        run = await pool.succeed("first=9", max_requeues=1)
+        await state_is(pool, run, "Completed")
+        await eventually(lambda: ledger(run)[0].state is SlotState.ENDED)
+    assert len(pool.starts(run)) == 2
+    assert [entry.exit_code for entry in ledger(run)] == [0, -signal.SIGKILL]
+    history = await pool.client.read_flow_run_states(run.id)
+    assert [state.name for state in history if state.is_final()] == ["Completed"]
+
+
+async def test_a_host_that_cannot_launch_crashes_nobody(
+    pool: Pool, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = 0
+    start = starting.start
+
+    async def failing(launch: Launch) -> subprocess.Popen[bytes]:
+        nonlocal failures
+        failures += 1
+        if failures < 3:
+            raise OSError(11, "Resource temporarily unavailable")
+        return await start(launch)
+
+    monkeypatch.setattr(starting, "start", failing)
+    async with working():
+        run = await pool.succeed()
+        await state_is(pool, run, "Completed")
+    history = await pool.client.read_flow_run_states(run.id)
+    assert [state.name for state in history if state.is_final()] == ["Completed"]

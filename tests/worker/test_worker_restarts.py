@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prefect.client.schemas.objects import FlowRun
+from prefect.states import Cancelling
 
 from tests.worker.conftest import Pool
 from tests.worker.programs import program
@@ -17,7 +19,8 @@ from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.run_directory import RunDirectory
 from xonar_prefect.settings import XonarSettings
-from xonar_prefect.worker.processes import ProcessTrees, send_signal
+from xonar_prefect.store import Store
+from xonar_prefect.worker.processes import ProcessTrees, send_signal, started_ticks
 
 pytestmark = pytest.mark.server
 
@@ -84,6 +87,68 @@ async def state_is(pool: Pool, run: FlowRun, state: str) -> str:
 
     await eventually(reached, 60)
     return str((await pool.read(run)).state.message)  # type: ignore[union-attr]
+
+
+async def test_what_a_worker_was_killed_with_is_adopted_and_can_be_cancelled_or_starts_again(
+    pool: Pool, start: Start, ledger: Ledger, settings: XonarSettings
+) -> None:
+    first = start()
+    lives = await pool.succeed("leave=never-stubborn", "wait=never", gpus=0, name="lives")
+    dies = await pool.succeed("wait=gate", max_requeues=1, name="dies")
+    for run in (lives, dies):
+        await state_is(pool, run, "Running")
+    await eventually(lambda: pool.left(lives))
+    assert first.end(signal.SIGKILL) == -signal.SIGKILL
+
+    # The host goes down, as far as one of them can tell.
+    (entry,) = ledger(dies)
+    send_signal(ProcessTrees().scan()[entry.run_directory], signal.SIGKILL)
+    with Store.open(settings.effective_store_url) as store:
+        store.record(replace(entry, boot_id="an earlier one"))
+    pool.open("gate")
+
+    second = start()
+    await second.says("Adopted 'lives', running")
+    await pool.client.set_flow_run_state(lives.id, Cancelling())
+    await state_is(pool, lives, "Cancelled")
+    await eventually(lambda: ledger(lives)[0].state is SlotState.ENDED)
+    left = pool.left(lives)
+    assert left is not None
+    assert started_ticks(left) is None
+    await second.says("Requeued (restart 1 of 1): The host was restarted while the training ran.")
+    await state_is(pool, dies, "Completed")
+    assert len(pool.starts(dies)) == 2
+    history = await pool.client.read_flow_run_states(dies.id)
+    assert [state.name for state in history if state.is_final()] == ["Completed"]
+    assert second.end(signal.SIGTERM) == 0
+
+
+async def test_a_worker_takes_its_trainings_with_it_if_told_to_and_leaves_at_a_second_signal(
+    pool: Pool, start: Start, ledger: Ledger
+) -> None:
+    command = ("xonar", "worker", "start", "--pool", pool.name, "--name", "one", "--stop-trainings")
+    first = start(*command)
+    run = await pool.succeed("wait=gate", name="run")
+    await state_is(pool, run, "Running")
+    assert first.end(signal.SIGTERM) == 0
+    await first.says("Its worker was stopped, and its trainings with it.")
+    assert await pool.state(run) == "AwaitingGPU"
+    assert ProcessTrees().scan().keys().isdisjoint({ledger(run)[0].run_directory})
+
+    pool.open("gate")
+    patient = start(*command, XONAR_STOP_GRACE_SECONDS="600")
+    await state_is(pool, run, "Completed")
+    assert len(pool.starts(run)) == 2
+    stubborn = await pool.succeed("stubborn", "wait=second-gate", name="stubborn")
+    await state_is(pool, stubborn, "Running")
+    patient.popen.send_signal(signal.SIGTERM)
+    await patient.says("Stopping 'stubborn'")
+    assert patient.popen.poll() is None
+    assert patient.end(signal.SIGTERM) == 0
+    assert "1 trainings run on" in patient.said
+    assert await pool.state(stubborn) == "Running"
+    pool.open("second-gate")
+    await state_is(pool, stubborn, "Completed")
 
 
 async def test_trainings_outlive_killed_and_stopped_workers_and_nothing_runs_twice(

@@ -42,6 +42,9 @@ for deed in sys.argv[2:]:
         os._exit(int(value))
     elif deed == "kill":
         os.kill(os.getpid(), int(value))
+    elif deed == "first":  # only the first process of a run dies of this signal
+        if len((here / f"{run}.started").read_text().split()) == 1:
+            os.kill(os.getpid(), int(value))
     elif deed == "say":
         print(value, flush=True)
     elif deed == "stubborn":
@@ -76,8 +79,15 @@ def batches(until):
         done += 1
 
 
+class OutOfMemoryError(RuntimeError):
+    """What PyTorch raises, by name."""
+
+
 @xonar_prefect.xonar_task(profile_by=["kind"])
-def fit(kind: str, until: str | None) -> int:
+def fit(kind: str, until: str | None, room: str | None) -> int:
+    if room and not Path(room).exists():
+        Path(room).touch()  # there is some the next time
+        raise OutOfMemoryError("CUDA out of memory.")
     done = 0
     for _ in xonar_prefect.steps(batches(until)):
         end = time.thread_time() + 0.005
@@ -89,12 +99,14 @@ def fit(kind: str, until: str | None) -> int:
 
 
 @flow
-def train(kind: str = "plain", until: str | None = None, child: bool = False) -> int:
+def train(
+    kind: str = "plain", until: str | None = None, child: bool = False, room: str | None = None
+) -> int:
     if child:
         subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
         )
-    return fit(kind, until)
+    return fit(kind, until, room)
 '''
 
 

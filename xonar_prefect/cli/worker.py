@@ -1,9 +1,12 @@
-"""`xonar worker start`: hold a pool's trainings and release them to this host's devices."""
+"""`xonar worker`: hold a pool's trainings and release them to this host's devices."""
 
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -28,8 +31,12 @@ def start(
     cpu_devices: str | None = None,
     max_wait_seconds: float | None = None,
     observe: Annotated[bool, Parameter(negative="")] = False,
+    stop_trainings: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Start a worker; its trainings live on when it is stopped, and are adopted at its return.
+
+    SIGTERM or SIGINT stops it: it releases nothing more and leaves. With --stop-trainings it first
+    ends its trainings and puts them back into the queue; a second signal has it leave at once.
 
     Example: `xonar worker start --pool gpus --policy complementary`
 
@@ -43,15 +50,49 @@ def start(
         cpu_devices: Processor cores that stand in as devices, such as `0,2-3`.
         max_wait_seconds: Age from which no later training may take the place of a held one.
         observe: Decide and explain, but let no trainings share a device.
+        stop_trainings: End the trainings with the worker, and put them back into the queue.
     """
     from xonar_prefect.core.policies import policy_named
     from xonar_prefect.settings import load_settings
 
     settings = load_settings(
-        policy=policy, devices=devices, cpu_devices=cpu_devices, max_wait_seconds=max_wait_seconds
+        policy=policy,
+        devices=devices,
+        cpu_devices=cpu_devices,
+        max_wait_seconds=max_wait_seconds,
+        stop_trainings=stop_trainings or None,
     )
     policy_named(settings.policy)  # a misspelt name is said before anything is started
     asyncio.run(_serve(pool, name, work_queue, limit, settings, observe=observe))
+
+
+@app.command
+def install(
+    *options: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    print_: Annotated[bool, Parameter(name="--print", negative="")] = False,
+) -> None:
+    """Print a systemd unit that starts a worker with these options when the host does.
+
+    Its trainings live on when the unit is stopped or started again. Nothing is installed: read
+    what is printed, and save it where systemd looks for units.
+
+    Example: `xonar worker install --print --pool gpus`
+
+    Args:
+        options: Options of `xonar worker start`.
+        print_: Print the unit; there is no other way yet.
+    """
+    from xonar_prefect.cli.service import unit
+    from xonar_prefect.errors import SettingsError
+
+    if not print_:
+        raise SettingsError(
+            "A unit is only printed, never installed: add --print, and save what it prints as "
+            "/etc/systemd/system/xonar-worker.service."
+        )
+    # A mistake in them is better said now than found in a journal.
+    app.parse_args(["start", *options], exit_on_error=False)
+    sys.stdout.write(unit(options, os.environ, interpreter=sys.executable, user=getpass.getuser()))
 
 
 async def _serve(

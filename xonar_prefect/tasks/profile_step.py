@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
 from xonar_prefect.profiling.window import Window
 from xonar_prefect.run_directory import RunDirectory
+from xonar_prefect.tasks.guarding import Guard, guard_of
 from xonar_prefect.tasks.identity import TrainingIdentity, identify
 from xonar_prefect.tasks.publishing import Publisher
 
@@ -54,8 +56,9 @@ def _probe() -> ProcessProbe:
 class ProfileStep:
     """Measures a training and publishes its profile, in a task run and a thread of its own."""
 
-    def __init__(self, identity: TrainingIdentity, window: Window) -> None:
+    def __init__(self, identity: TrainingIdentity, window: Window, guard: Guard | None) -> None:
         self._identity = identity
+        self._guard = guard
         self._probe = _probe()
         placement = identity.placement
         self._is_known = (
@@ -78,9 +81,14 @@ class ProfileStep:
         )
         self._thread.start()
 
-    def attempt(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
         """Return the context in which the training's function runs."""
-        return self._training.attempt()
+        with ExitStack() as stack:
+            if self._guard is not None:
+                stack.enter_context(self._guard.watching(self._identity.key))
+            stack.enter_context(self._training.attempt())
+            yield
 
     def close(self, urgent: bool = False) -> None:  # noqa: FBT001, FBT002
         """No attempt will follow; wait, but not for ever, until the profile is published."""
@@ -226,7 +234,9 @@ def begin_profile_step(
         if get_task_viz_tracker() is not None or is_measured():
             return None
         identity = identify(name, profile_by)
-        return None if identity is None else ProfileStep(identity, window)
+        if identity is None:
+            return None
+        return ProfileStep(identity, window, guard_of(RunDirectory.from_environment()))
     except UnknownParameterError:
         raise  # the user's mistake: better said now than found in a slow queue
     except Exception:

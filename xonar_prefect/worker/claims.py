@@ -10,6 +10,10 @@ The history's timestamps are not the order of its writes: the server takes the t
 waits for its database. States that were written at the same time may stand in either order, so
 nothing here depends on what stands next to what, only on what has happened since a person or the
 flow itself scheduled the run, which is long before.
+
+A run that is started again after its processes have died goes the same way. Where it had already
+got a final state, that state's id is noted on the run as forgiven, and only that one: a cancel that
+comes in between still ends it.
 """
 
 from __future__ import annotations
@@ -25,13 +29,16 @@ from uuid import UUID
 import anyio
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import StateCreate
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Failed, Pending, Scheduled
 
+from xonar_prefect.worker import labels
+
 AWAITING_GPU = "AwaitingGPU"
 REFUSED = "Refused"
+_CLAIMED = "Claimed by worker "
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +48,7 @@ class Claims:
 
     def __init__(self, client: PrefectClient, worker_name: str) -> None:
         self._client = client
-        self._claim_message = f"Claimed by worker {worker_name!r}."
+        self._claim_message = f"{_CLAIMED}{worker_name!r}."
         # States that could not be put back because the server was away.
         self._owed: dict[UUID, State] = {}
         self._in_hand: dict[UUID, anyio.Lock] = {}
@@ -107,6 +114,59 @@ class Claims:
             scheduled = max(filter(State.is_scheduled, history), key=_timestamp, default=None)
             return await self._hand_back(flow_run.id, _scheduled_time(scheduled), reason)
 
+    async def requeue(self, flow_run: FlowRun, reason: str, *, not_before: datetime | None) -> bool:
+        """Put a run that we started, and whose processes are gone, back into the queue.
+
+        Args:
+            flow_run: The run.
+            reason: Why; the message of its state.
+            not_before: When it may be released again; None for at once.
+
+        Returns:
+            False when it is not to be started again: completed, cancelled, paused, deleted, or
+            in somebody else's hands.
+        """
+        async with self._alone_with(flow_run.id):
+            state, history = await self._read(flow_run.id)
+            if state is None or (state.is_pending() and not self.is_ours(state)):
+                return False
+            if state.type in (StateType.FAILED, StateType.CRASHED):
+                # A final state can be left through the gate, which a cancel closes.
+                await self._forgive(flow_run.id, state)
+                if not await self._claim(flow_run):
+                    return False
+            elif state.type not in (StateType.PENDING, StateType.RUNNING, StateType.SCHEDULED):
+                return False
+            elif state.is_scheduled() and state.name == AWAITING_GPU:
+                return True  # done before, and not known to be done
+            elif ended := _ended_since_scheduled(history):
+                await self._put_back(flow_run.id, ended)
+                return False
+            # With a process id it would wait as Cancelling, should it be cancelled, for a
+            # process to end that is no more.
+            await self._client.request(
+                "PATCH",
+                "/flow_runs/{id}",
+                path_params={"id": flow_run.id},
+                json={"infrastructure_pid": None},
+            )
+            return await self._hand_back(flow_run.id, not_before, reason)
+
+    async def yield_to_living(self, run_id: UUID) -> None:
+        """Take our claim of a run back whose earlier copy turned out to be alive."""
+        async with self._alone_with(run_id):
+            state, history = await self._read(run_id)
+            running = max((s for s in history if s.is_running()), key=_timestamp, default=None)
+            if running is not None and self.is_ours(state):
+                await self._put_back(run_id, running)
+
+    async def is_taken_over(self, run_id: UUID) -> bool:
+        """Tell whether another worker has claimed the run since we did."""
+        _, history = await self._read(run_id)
+        claims = [s for s in history if s.is_pending() and (s.message or "").startswith(_CLAIMED)]
+        latest = max(claims, key=_timestamp, default=None)
+        return latest is not None and not self.is_ours(latest)
+
     async def refuse(self, flow_run: FlowRun, reason: str) -> bool:
         """End a run that can never start here, with the reason as its message."""
         async with self._alone_with(flow_run.id):
@@ -136,6 +196,13 @@ class Claims:
             if not self._wanted_by[run_id]:
                 del self._wanted_by[run_id], self._in_hand[run_id]
 
+    async def _forgive(self, run_id: UUID, state: State) -> None:
+        flow_run = await self._client.read_flow_run(run_id)
+        forgiven = {*_forgiven(flow_run), str(state.id)}
+        await self._client.update_flow_run_labels(
+            run_id, {labels.FORGIVEN_STATES: ",".join(sorted(forgiven))}
+        )
+
     async def _hand_back(self, run_id: UUID, scheduled_time: datetime | None, reason: str) -> bool:
         """Replace our Pending by AwaitingGPU, and give way to a cancel that came in between."""
         held: State = Scheduled(name=AWAITING_GPU, message=reason, scheduled_time=scheduled_time)
@@ -163,14 +230,22 @@ class Claims:
         self._owed.pop(run_id, None)
 
     async def _read(self, run_id: UUID) -> tuple[State | None, Sequence[State]]:
-        """Return the run's state and all it has been in; nothing when it was deleted."""
+        """Return the run's state and all it has been in, without ends that were forgiven.
+
+        Nothing when it was deleted.
+        """
         try:
             flow_run, history = await asyncio.gather(
                 self._client.read_flow_run(run_id), self._client.read_flow_run_states(run_id)
             )
         except ObjectNotFound:
             return None, ()
-        return flow_run.state, history
+        forgiven = _forgiven(flow_run)
+        return flow_run.state, [state for state in history if str(state.id) not in forgiven]
+
+
+def _forgiven(flow_run: FlowRun) -> frozenset[str]:
+    return frozenset(str(flow_run.labels.get(labels.FORGIVEN_STATES, "")).split(",")) - {""}
 
 
 def _timestamp(state: State) -> datetime:

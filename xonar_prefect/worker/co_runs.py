@@ -51,6 +51,12 @@ class CoRunMeter:
         window = self._windows.get(tuple(sorted(partners)))
         return None if window is None else window.predicted_slowdown
 
+    def forget(self, partner: str) -> None:
+        """A partner that was expected never came."""
+        for partners, window in list(self._windows.items()):
+            if partner in partners and not window.steps:
+                del self._windows[partners]
+
     def observe(self, status: Status | None, partners: Mapping[str, Status | None]) -> None:
         """Take in one report, with the partners' reports of the same moment.
 

@@ -1,91 +1,164 @@
-"""Gives a training whose command has ended its true final state, if it did not do so itself."""
+"""Gives a training whose processes are gone what its run still lacks: an end, or a new beginning.
+
+A run that concluded itself is left as it is, with one exception: it had no device memory left, or
+its engine was killed by the host, and it is to be released again.
+"""
 
 from __future__ import annotations
 
-import signal
+from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    ArtifactFilterKey,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Failed
 
+from xonar_prefect.core.endings import Cause, Ending, Verdict
+from xonar_prefect.core.models import Limits
+from xonar_prefect.core.out_of_memory import Shortage
+from xonar_prefect.devices.base import DeviceReading
+from xonar_prefect.worker.claims import AWAITING_GPU, Claims
+from xonar_prefect.worker.endings import ended_before_stop, ending_of
 from xonar_prefect.worker.output import last_lines
-from xonar_prefect.worker.slots import Slot
+from xonar_prefect.worker.requeueing import Requeueing
+from xonar_prefect.worker.shortages import shortage_of
+from xonar_prefect.worker.slots import Slot, Slots
 
 CRASH_ARTIFACT = "xonar-crash"
 
-_NOT_STARTED = 127  # what the launcher, like a shell, reports of a command it could not start
-_SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
-
-
-def exit_sentence(exit_code: int | None) -> str:
-    """Say how a command ended."""
-    if exit_code is None:
-        return "The training's processes disappeared without an exit code."
-    # `prefect flow-run execute` reports a signal the way a shell does: 128 + its number.
-    number = -exit_code if exit_code < 0 else exit_code - 128
-    if exit_code < 0 or number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
-        name = _SIGNAL_NAMES.get(number, "a real-time signal")
-        hint = (
-            " Often this is the host running out of memory: look at its kernel log."
-            if number == signal.SIGKILL
-            else ""
-        )
-        return f"The training was ended by signal {number} ({name}).{hint}"
-    hint = (
-        " The command or the working directory may not exist: see the end of its output."
-        if exit_code == _NOT_STARTED
-        else ""
-    )
-    return (
-        f"The training's command ended with exit code {exit_code} before the run was finished."
-        f"{hint}"
-    )
+_UNFINISHED = frozenset({StateType.PENDING, StateType.RUNNING})
+_FAILED = frozenset({StateType.FAILED, StateType.CRASHED})
 
 
 def waits_in_its_process(flow_run: FlowRun) -> bool:
     """Tell whether a scheduled run is about to be tried again by the process it runs in."""
     policy = flow_run.empirical_policy
-    return policy is not None and policy.retry_type == "in_process"
-
-
-async def conclude(client: PrefectClient, slot: Slot) -> None:
-    """Set the run's final state where its own process could not.
-
-    A run that is final, scheduled again or paused is left as it is.
-
-    Raises:
-        httpx.HTTPError: The server could not be asked; try again later.
-    """
-    run_id = UUID(slot.entry.run_id)
-    try:
-        flow_run = await client.read_flow_run(run_id)
-    except ObjectNotFound:
-        return
-    state = flow_run.state
-    unfinished = state is None or state.type in (StateType.PENDING, StateType.RUNNING)
-    stopped = unfinished and slot.stop_requested_at_s is not None
-    if state is None or stopped or state.type == StateType.CANCELLING:
-        reason = slot.stop_reason or "Cancelled; its processes have ended."
-        await client.set_flow_run_state(run_id, Cancelled(message=reason), force=True)
-        return
-    # It waited in its own process to be tried again: nobody else will do that.
-    retries = state.is_scheduled() and waits_in_its_process(flow_run)
-    if state.type not in (StateType.PENDING, StateType.RUNNING) and not retries:
-        return
-    sentence = exit_sentence(slot.entry.exit_code)
-    await client.create_artifact(
-        ArtifactCreate(
-            key=CRASH_ARTIFACT,
-            type="markdown",
-            description=sentence,
-            data=_crash_markdown(sentence, last_lines(slot.run_directory.output)),
-            flow_run_id=run_id,
-        )
+    # The policy outlives the process; a run that we put back waits for a new one.
+    return (
+        flow_run.state_name != AWAITING_GPU
+        and policy is not None
+        and policy.retry_type == "in_process"
     )
-    await client.set_flow_run_state(run_id, Crashed(message=sentence))
+
+
+class Concluding:
+    """Concludes the trainings of one worker."""
+
+    def __init__(
+        self,
+        client: PrefectClient,
+        claims: Claims,
+        requeueing: Requeueing,
+        slots: Slots,
+        *,
+        limits: Limits,
+    ) -> None:
+        self._client = client
+        self._claims = claims
+        self._requeueing = requeueing
+        self._slots = slots
+        self._limits = limits
+
+    def note_memory(self, slot: Slot, readings: Sequence[DeviceReading]) -> None:
+        """Note who took what on a training's devices, at the moment when it is gone."""
+        slot.shortage = shortage_of(slot, self._slots.partners(slot), readings, self._limits)
+
+    async def conclude(self, slot: Slot) -> None:
+        """Conclude a training whose process tree is gone.
+
+        Raises:
+            httpx.HTTPError: The server could not be asked; try again later.
+        """
+        run_id = UUID(slot.entry.run_id)
+        try:
+            flow_run = await self._client.read_flow_run(run_id)
+        except ObjectNotFound:
+            return
+        if slot.exit is not None and slot.exit.second_copy:
+            await self._claims.yield_to_living(run_id)
+            return
+        state = flow_run.state
+        if state is None or self._is_cancelled(slot, state):
+            reason = slot.stop_reason or "Cancelled; its processes have ended."
+            await self._client.set_flow_run_state(run_id, Cancelled(message=reason), force=True)
+            return
+        retries = state.is_scheduled() and waits_in_its_process(flow_run)
+        if state.type not in _UNFINISHED | _FAILED and not retries:
+            return
+        if await self._claims.is_taken_over(run_id):
+            return
+        if slot.verdict is None:
+            ending = ending_of(slot, state)
+            if ending is None:
+                return
+            slot.verdict = await self._judge(slot, flow_run, ending)
+        if slot.verdict.again:
+            if await self._requeueing.again(flow_run, slot.verdict):
+                return
+            flow_run = await self._client.read_flow_run(run_id)
+            state = flow_run.state
+        if state is not None and (state.type in _UNFINISHED or retries):
+            await self._end(slot, run_id, slot.verdict)
+
+    @staticmethod
+    def _is_cancelled(slot: Slot, state: State) -> bool:
+        if state.type is StateType.CANCELLING:
+            return True
+        if slot.stop_requested_at_s is None or slot.stopped_to_run_again is not None:
+            return False
+        # An engine calls it a crash when it is asked to end.
+        crashed = state.type is StateType.CRASHED and not ended_before_stop(slot, state)
+        return crashed or state.type in _UNFINISHED
+
+    async def _judge(self, slot: Slot, flow_run: FlowRun, ending: Ending) -> Verdict:
+        if ending.cause is Cause.GPU_OUT_OF_MEMORY:
+            shortage = slot.shortage or Shortage(request_mib=slot.entry.request_mib)
+            ending = replace(
+                ending,
+                sentence=f"{ending.sentence} {shortage.sentence}",
+                own_fault=shortage.is_own_fault,
+                had_everything=shortage.request_mib is None or slot.training.exclusive,
+            )
+            said = slot.run_directory.read_out_of_memory()
+            key = said.profile_key if said else None
+            await self._requeueing.raise_memory(slot.entry, flow_run.id, shortage, key)
+            for partner in self._slots:
+                if partner.entry.run_id == shortage.offender_run_id:
+                    await self._requeueing.raise_peak(partner.entry, None, shortage.offender_mib)
+        return await self._requeueing.judge(flow_run, ending)
+
+    async def _end(self, slot: Slot, run_id: UUID, verdict: Verdict) -> None:
+        output = last_lines(slot.run_directory.output)
+        kind = Failed if slot.run_directory.read_out_of_memory() else Crashed
+        if not await self._is_shown(run_id, verdict.sentence):
+            await self._client.create_artifact(
+                ArtifactCreate(
+                    key=CRASH_ARTIFACT,
+                    type="markdown",
+                    description=verdict.sentence,
+                    data=_crash_markdown(verdict.sentence, output),
+                    flow_run_id=run_id,
+                )
+            )
+        await self._client.set_flow_run_state(run_id, kind(message=verdict.sentence))
+
+    async def _is_shown(self, run_id: UUID, sentence: str) -> bool:
+        """Tell whether the artifact is there: the state may have failed to follow it."""
+        shown = await self._client.read_artifacts(
+            artifact_filter=ArtifactFilter(
+                flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]),
+                key=ArtifactFilterKey(any_=[CRASH_ARTIFACT]),
+            )
+        )
+        return any(artifact.description == sentence for artifact in shown)
 
 
 def _crash_markdown(sentence: str, output: str) -> str:

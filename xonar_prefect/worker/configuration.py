@@ -97,6 +97,16 @@ class XonarVariables(BaseVariables):
         title="Working directory",
         description="Directory to start the training in; by default a new, empty one.",
     )
+    max_requeues: int | None = Field(
+        default=None,
+        ge=0,
+        title="Restarts after the host's fault",
+        description=(
+            "How often the training is started again after its processes were killed from "
+            "outside: the host was restarted or ran out of memory. Leave empty for the worker's "
+            "setting (once); 0 for a training that must not be begun twice."
+        ),
+    )
 
 
 class XonarJobConfiguration(BaseJobConfiguration):
@@ -110,6 +120,7 @@ class XonarJobConfiguration(BaseJobConfiguration):
     cpu_threads: int | None = Field(default=None)
     shared_memory_mib: int | None = Field(default=None)
     working_dir: Path | None = Field(default=None)
+    max_requeues: int | None = Field(default=None)
 
     @classmethod
     async def of(

@@ -18,9 +18,14 @@ from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.models import Profile, Training
 from xonar_prefect.errors import UnknownParameterError
 from xonar_prefect.store import Store, StoredProfile
-from xonar_prefect.worker.configuration import checked_variables, takes_all_memory
+from xonar_prefect.worker.configuration import (
+    XonarVariables,
+    checked_variables,
+    takes_all_memory,
+)
 from xonar_prefect.worker.deployments import Deployments
 from xonar_prefect.worker.limits import DEFAULT_QUEUE
+from xonar_prefect.worker.requeueing import with_history
 
 
 class HeldRuns:
@@ -74,8 +79,7 @@ class HeldRuns:
             JobVariableError: A job variable is misspelt or wrong.
             ObjectNotFound: Its flow was deleted.
         """
-        values = dict(deployment.job_variables or {}) if deployment else {}
-        values.update(flow_run.job_variables or {})
+        values = _values(flow_run, deployment)
         variables = checked_variables(template, values)
         queue = queues.get(flow_run.work_queue_name or DEFAULT_QUEUE)
         submitted = flow_run.expected_start_time or flow_run.created
@@ -95,7 +99,19 @@ class HeldRuns:
             shared_memory_mib=variables.shared_memory_mib,
             parent=parent,
         )
+        training = with_history(training, flow_run.labels)
         return await self._with_profiles(training, flow_run, deployment)
+
+    async def variables_of(self, flow_run: FlowRun) -> XonarVariables:
+        """Return the job variables of a run of this pool.
+
+        Raises:
+            JobVariableError: A job variable is misspelt or wrong.
+            ObjectNotFound: The pool was deleted.
+        """
+        pool = await self._client.read_work_pool(self._pool)
+        deployment = await self._deployments.read(flow_run.deployment_id)
+        return checked_variables(pool.base_job_template, _values(flow_run, deployment))
 
     async def training_of(self, flow_run: FlowRun) -> Training:
         """Turn a run of this pool, held or not, into a training.
@@ -152,6 +168,12 @@ class HeldRuns:
         if flow_id not in self._flows:
             self._flows[flow_id] = await self._client.read_flow(flow_id)
         return self._flows[flow_id]
+
+
+def _values(flow_run: FlowRun, deployment: DeploymentResponse | None) -> dict[str, Any]:
+    """Return the job variables of a run: those of its deployment, overridden by its own."""
+    values = dict(deployment.job_variables or {}) if deployment else {}
+    return {**values, **(flow_run.job_variables or {})}
 
 
 def _environment(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Launch:
         working_directory: Where it starts; None for a new, empty directory.
         processors: Processor cores it is pinned to; None for any.
         locks: Descriptors of its devices' locks, which its launcher holds as long as it lives.
+        run_lock: File whose lock keeps a second copy of the run off this host; None for none.
     """
 
     run_directory: RunDirectory
@@ -64,6 +65,7 @@ class Launch:
     working_directory: Path | None
     processors: tuple[int, ...] | None
     locks: tuple[int, ...] = ()
+    run_lock: Path | None = None
 
 
 def free_port() -> int:
@@ -128,6 +130,7 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
         "working_directory": str(working_directory),
         "run_directory": str(directory),
         "processors": launch.processors,
+        "lock": str(launch.run_lock) if launch.run_lock else None,
     }
     # The launcher carries the marker too, so that a restarted worker finds it.
     process = subprocess.Popen(

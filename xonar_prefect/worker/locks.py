@@ -104,6 +104,10 @@ class Locks:
         for file in (*self._devices.values(), *self._names):
             os.utime(file.fileno())
 
+    def run_file(self, run_id: str) -> Path:
+        """Return the file by whose lock the launcher of a run keeps a second copy of it away."""
+        return self._directory / f"run-{run_id}.lock"
+
     def close(self) -> None:
         """Give every lock back that no training holds."""
         for file in (*self._devices.values(), *self._names):

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
+from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, RunDirectory
 
 _MARKER = f"{RUN_DIRECTORY_VARIABLE}=".encode()
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -47,8 +47,8 @@ class ProcessTrees:
     """Finds the processes of every run directory on this host.
 
     A training's processes carry the run directory in their environment, which children inherit
-    also across sessions and re-parenting. A process that cleared its environment is found as a
-    descendant of one that carries it, or that was once seen to.
+    also across sessions and re-parenting. A process that cleared its environment is found by its
+    output, which goes to the run directory's file, or as a descendant of one that was found.
     """
 
     def __init__(self) -> None:
@@ -96,6 +96,19 @@ class ProcessTrees:
         for variable in environment.split(b"\0"):
             if variable.startswith(_MARKER):
                 return os.fsdecode(variable[len(_MARKER) :])
+        return self._output_of(pid)
+
+    @staticmethod
+    def _output_of(pid: int) -> str | None:
+        """Return the run directory that a process writes its output to, if it does."""
+        for descriptor in (1, 2):
+            try:
+                target = Path(f"/proc/{pid}/fd/{descriptor}").readlink()
+            except OSError:
+                continue
+            directory = RunDirectory(target.parent)
+            if target == directory.output and directory.is_launched:
+                return str(directory.path)
         return None
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -28,6 +28,8 @@ from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
 from xonar_prefect.worker.processes import ProcessTrees, lives
 from xonar_prefect.worker.slots import Slots
+
+_RELEASES = 200
 
 _logger = logging.getLogger(__name__)
 
@@ -60,25 +62,33 @@ class Recovery:
         """Adopt, conclude and put back; safe to be repeated."""
         trees = await anyio.to_thread.run_sync(ProcessTrees().scan)
         entries = await anyio.to_thread.run_sync(self._open_entries)
+        known = await anyio.to_thread.run_sync(
+            lambda: self._store.entries(_RELEASES, worker=self._worker)
+        )
         for entry in entries:
             if entry.run_id not in self._slots:
-                await self._recover(entry, trees.get(entry.run_directory, []))
+                await self._recover(entry, trees.get(entry.run_directory, []), known)
         await self.put_back_orphans()
 
     def _open_entries(self) -> tuple[LedgerEntry, ...]:
         # The same name may belong to workers of other pools, and on other hosts.
         return self._store.open_entries(self._worker, pool=self._pool, host=self._host)
 
-    async def _recover(self, entry: LedgerEntry, pids: list[int]) -> None:
+    async def _recover(
+        self, entry: LedgerEntry, pids: list[int], known: Sequence[LedgerEntry]
+    ) -> None:
         flow_run = await self._flow_run(entry.run_id)
         alive = bool(pids) or lives(entry.launcher_pid, entry.launcher_started_ticks, entry.boot_id)
         # It may have been launched, and even have ended, before that could be written down.
-        has_exit = RunDirectory(Path(entry.run_directory)).exit_file.exists()
-        if alive or has_exit or entry.launcher_pid is not None:
+        directory = RunDirectory(Path(entry.run_directory))
+        has_run = flow_run is not None and flow_run.state_type is not StateType.PENDING
+        died = directory.is_launched and has_run
+        if alive or died or directory.exit_file.exists() or entry.launcher_pid is not None:
             # Living or dead: supervision takes it from here, and concludes it when it has ended.
             launched = replace(entry, state=SlotState.RUNNING)
             slot = self._slots.adopt(launched, await self._training(entry, flow_run))
             slot.pids = pids
+            slot.measured_beside_partner = was_beside_another(entry, known)
             _logger.info("Adopted %r, %s.", entry.name, "running" if alive else "ended meanwhile")
             return
         # Claimed, but never launched: it goes back into the queue.
@@ -117,3 +127,16 @@ class Recovery:
             return await self._client.read_flow_run(UUID(run_id))
         except ObjectNotFound:
             return None
+
+
+def was_beside_another(entry: LedgerEntry, known: Sequence[LedgerEntry]) -> bool:
+    """Tell whether another training was on a device of this one at any time until now."""
+    for other in known:
+        if other.run_id == entry.run_id or not set(other.devices) & set(entry.devices):
+            continue
+        if other.launched_at_s is None and other.state is SlotState.ENDED:
+            continue  # it never came
+        began_s = entry.launched_at_s or entry.reserved_at_s
+        if other.ended_at_s is None or other.ended_at_s > began_s:
+            return True
+    return False

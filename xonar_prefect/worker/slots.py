@@ -10,8 +10,10 @@ from typing import Any
 
 import anyio
 
+from xonar_prefect.core.endings import Ending, Verdict
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import Device, Release, Resident, Training
+from xonar_prefect.core.out_of_memory import Shortage
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, RunDirectory, Status
 from xonar_prefect.store import Store
@@ -42,6 +44,12 @@ class Slot:
         measured_beside_partner: A partner was there when it published its first profile.
         stop_requested_at_s: Since when it is to end (cancelled), if so.
         stop_reason: Why, as a sentence.
+        stopped_to_run_again: It is ended in order to be released again, and counts as this.
+        ask_at_s: When it is asked to end, if it has not by then.
+        over_since: Since when its run has been over while its processes live, and its steps then.
+        shortage: Who took what on its devices when it was gone.
+        verdict: What follows from its end, once that was decided and counted.
+        asked_pids: Processes that were asked to end.
         all_pids: Every process it was seen to have.
         peak_mib: The most memory it was seen to have on one of its devices.
         before: What its devices had in use before any training of ours was there, where known.
@@ -64,6 +72,12 @@ class Slot:
     measured_beside_partner: bool = False
     stop_requested_at_s: float | None = None
     stop_reason: str = ""
+    stopped_to_run_again: Ending | None = None
+    ask_at_s: float = 0.0
+    over_since: tuple[float, int] | None = None
+    shortage: Shortage | None = None
+    verdict: Verdict | None = None
+    asked_pids: set[int] = field(default_factory=set)
     all_pids: set[int] = field(default_factory=set)
     peak_mib: int = 0
     before: dict[str, WhenEmpty] = field(default_factory=dict)
@@ -78,6 +92,11 @@ class Slot:
     def run_directory(self) -> RunDirectory:
         """Its files."""
         return RunDirectory(Path(self.entry.run_directory))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its command was started and was not seen to end."""
+        return self.entry.state is SlotState.RUNNING
 
     @property
     def exit(self) -> Exit | None:
@@ -191,6 +210,9 @@ class Slots:
 
     async def free(self, slot: Slot) -> None:
         """End a slot: its devices may be given to somebody else."""
+        if slot.entry.launched_at_s is None:
+            for partner in self.partners(slot):
+                partner.meter.forget(slot.entry.run_id)
         await self.advance(slot, state=SlotState.ENDED, freed_at_s=self._clock())
         self._slots.pop(slot.entry.run_id, None)
         self._freed.append(slot)

@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 from prefect.client.schemas.objects import FlowRun
 
+from xonar_prefect.core.endings import may_run_out_of_memory_again
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.models import Profile, Training
 from xonar_prefect.devices.base import Accelerators
@@ -22,6 +23,7 @@ from xonar_prefect.worker.in_flight import LaunchesInFlight
 from xonar_prefect.worker.launching import Launch, free_port, start
 from xonar_prefect.worker.locks import Locks
 from xonar_prefect.worker.processes import boot_id, started_ticks
+from xonar_prefect.worker.requeueing import tally_of
 from xonar_prefect.worker.slots import Slot, Slots
 
 # What a process takes on a GPU beside its allocator: the CUDA context and library workspaces.
@@ -73,12 +75,16 @@ class Starting:
             entrypoint=deployment.entrypoint if deployment else None,
             gpus=slot.training.gpus,
             memory_request_mib=entry.request_mib,
-            memory_limit_mib=self._allocator_limit_mib(entry.request_mib),
+            # Nobody else will come, so nobody is kept safe by a cap.
+            memory_limit_mib=None
+            if slot.training.exclusive
+            else self._allocator_limit_mib(entry.request_mib),
             shared=bool(self._slots.partners(slot)),
             known_profiles=await anyio.to_thread.run_sync(
                 self._known_profiles, slot.training, entry.device_model
             ),
             rendezvous_port=free_port(),
+            runs_again_out_of_memory=may_run_out_of_memory_again(tally_of(flow_run.labels)),
         )
         devices = self._accelerators.environment(entry.devices, placement.memory_limit_mib)
         threads = self._host.thread_environment(slot.training.cpu_threads, len(entry.devices))
@@ -91,6 +97,7 @@ class Starting:
             device_environment={**threads, **confined},
             working_directory=configuration.working_dir,
             processors=self._accelerators.processors(entry.devices) if entry.devices else None,
+            run_lock=self._locks.run_file(entry.run_id),
         )
         with anyio.CancelScope(shield=True):  # what was started is written down
             with self._locks.lent(entry.devices) as descriptors:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from uuid import UUID
 
 import anyio.to_thread
 import httpx
-from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import StateType
 
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreError
 from xonar_prefect.run_directory import Status
-from xonar_prefect.worker.concluding import conclude
+from xonar_prefect.worker.concluding import Concluding
 from xonar_prefect.worker.device_memory import left_behind
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.output import OutputFollower
 from xonar_prefect.worker.processes import ProcessTrees, send_signal
 from xonar_prefect.worker.slots import Slot, Slots
+from xonar_prefect.worker.stopping import Stopping, without_launcher
 
 # A driver may need a moment to take memory back; afterwards the device is quarantined.
 _MEMORY_BACK_SECONDS = 30.0
-_STATES_EVERY_SECONDS = 2.0
 
 _logger = logging.getLogger(__name__)
 
@@ -36,23 +32,24 @@ class Supervision:
 
     def __init__(
         self,
-        client: PrefectClient,
         slots: Slots,
         learning: Learning,
+        concluding: Concluding,
+        stopping: Stopping,
         *,
         clock: Callable[[], float],
         stop_grace_seconds: float,
         on_profile: Callable[[Slot], Awaitable[None]],
     ) -> None:
-        self._client = client
         self._slots = slots
         self._learning = learning
+        self._concluding = concluding
+        self._stopping = stopping
         self._clock = clock
         self._stop_grace_seconds = stop_grace_seconds
         self._on_profile = on_profile
         self._trees = ProcessTrees()
         self._output = OutputFollower()
-        self._states_read_at_s = 0.0
 
     async def look(self, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]) -> bool:
         """Look at every slot.
@@ -60,11 +57,11 @@ class Supervision:
         Returns:
             Whether a device became free or a profile was learnt: reason to decide again.
         """
-        running = {slot.entry.run_id for slot in self._slots if _is_running(slot)}
+        running = {slot.entry.run_id for slot in self._slots if slot.is_running}
         changed = await self._look_once(read_devices)
         # A device is free only after a scan that is younger than the exit of the command; where
         # one has just ended, that is the next.
-        if any(slot.entry.run_id in running and not _is_running(slot) for slot in self._slots):
+        if any(slot.entry.run_id in running and not slot.is_running for slot in self._slots):
             changed |= await self._look_once(read_devices)
         return changed
 
@@ -97,7 +94,7 @@ class Supervision:
         Returns:
             Whether the server was told of an end, and counts one less.
         """
-        await self._notice_cancels()
+        await self._stopping.look()
         told = False
         for slot in self._slots:
             if not slot.gone:
@@ -114,67 +111,24 @@ class Supervision:
         for slot in self._slots:
             partners = {
                 # What has ended does not report any more that it is not stepping.
-                other.entry.run_id: other.status if _is_running(other) else None
+                other.entry.run_id: other.status if other.is_running else None
                 for other in self._slots.partners(slot)
             }
             slot.meter.observe(slot.status, partners)
-
-    async def _notice_cancels(self) -> None:
-        now = self._clock()
-        running = [slot for slot in self._slots if _is_running(slot)]
-        if not running or now - self._states_read_at_s < _STATES_EVERY_SECONDS:
-            return
-        self._states_read_at_s = now
-        wanted = FlowRunFilter(
-            id=FlowRunFilterId(any_=[UUID(slot.entry.run_id) for slot in running])
-        )
-        try:
-            runs = {
-                str(run.id): run
-                for run in await self._client.read_flow_runs(flow_run_filter=wanted)
-            }
-        except httpx.HTTPError as error:
-            _logger.warning("Could not read the states of running trainings: %s", error)
-            return
-        for slot in running:
-            run = runs.get(slot.entry.run_id)
-            if slot.stop_requested_at_s is not None:
-                continue
-            if run is None:
-                self.request_stop(slot, "Its flow run was deleted.")
-            elif run.state_type is StateType.CANCELLING:
-                self.request_stop(slot, "Cancelled.")
-            elif run.state_type is StateType.CANCELLED:
-                # Cancelled before it began; left alone, it would begin all the same.
-                self.request_stop(slot, "Cancelled.", at_once=True)
 
     def take_over(self, slot: Slot) -> None:
         """Look after a training that an earlier life of this worker started."""
         self._output.skip(slot.run_directory.output)
 
-    def request_stop(self, slot: Slot, reason: str, *, at_once: bool = False) -> None:
-        """Give a training its grace to end by itself, then end its whole process tree.
-
-        Args:
-            slot: The training.
-            reason: Why, as a sentence; the message of its final state.
-            at_once: It has nothing to end by itself: terminate it now.
-        """
-        if slot.stop_requested_at_s is None:
-            waited = self._stop_grace_seconds / 2 if at_once else 0.0
-            slot.stop_requested_at_s = self._clock() - waited
-            slot.stop_reason = reason
-            _logger.info("Stopping %r: %s", slot.entry.name, reason)
-
     async def _advance(
         self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
     ) -> bool:
         changed = await self._take_in_profiles(slot)
-        if _is_running(slot):
+        if slot.is_running:
             if self._has_ended(slot):
                 await self._drain(slot)
             else:
-                self._enforce_stop(slot)
+                self._stopping.enforce(slot)
         elif slot.entry.state is SlotState.DRAINING:
             changed |= await self._clean_up(slot, read_devices)
         return changed
@@ -184,7 +138,7 @@ class Supervision:
             return False
         if slot.profiles_read == 0:  # published again later, it is still the first measurement
             shared = any(window.partners for window in slot.meter.co_runs)
-            slot.measured_beside_partner = shared or bool(self._slots.partners(slot))
+            slot.measured_beside_partner |= shared or bool(self._slots.partners(slot))
         try:
             await self._learning.read_profiles(slot, joint=slot.measured_beside_partner)
         except (httpx.HTTPError, StoreError) as error:  # the training's life goes on without it
@@ -198,15 +152,6 @@ class Supervision:
     def _has_ended(slot: Slot) -> bool:
         return slot.exit is not None or not (slot.pids or slot.launcher_lives)
 
-    def _enforce_stop(self, slot: Slot) -> None:
-        if slot.stop_requested_at_s is None:
-            return
-        asked_for = self._clock() - slot.stop_requested_at_s
-        if asked_for >= self._stop_grace_seconds:
-            send_signal(slot.pids, signal.SIGKILL)
-        elif asked_for >= self._stop_grace_seconds / 2:
-            send_signal(slot.pids, signal.SIGTERM)
-
     async def _drain(self, slot: Slot) -> None:
         ended = slot.exit
         if slot.process is not None:
@@ -218,7 +163,7 @@ class Supervision:
             ended_at_s=ended.ended_at_s if ended else self._clock(),
         )
         # What the command left behind has no purpose any more.
-        send_signal(self._left_behind(slot), signal.SIGTERM)
+        send_signal(without_launcher(slot), signal.SIGTERM)
 
     async def _clean_up(
         self, slot: Slot, read_devices: Callable[[], Awaitable[Sequence[DeviceReading]]]
@@ -226,11 +171,14 @@ class Supervision:
         draining_for = self._clock() - (slot.entry.ended_at_s or 0.0)
         if slot.pids:
             if draining_for >= self._stop_grace_seconds:
-                send_signal(slot.pids, signal.SIGKILL)
+                send_signal(without_launcher(slot) or slot.pids, signal.SIGKILL)
             return False
         if slot.process is not None:
             slot.process.poll()
-        slot.gone = True
+        if not slot.gone:
+            # Before anybody else gets its devices: afterwards nobody can tell who took what.
+            self._concluding.note_memory(slot, await read_devices())
+            slot.gone = True
         if slot.vacated or slot.is_given_up:
             return False
         if not await self._memory_is_out(slot, read_devices):
@@ -242,11 +190,12 @@ class Supervision:
     async def _conclude(self, slot: Slot) -> bool:
         is_news = not slot.concluded
         if is_news:
-            await conclude(self._client, slot)
+            await self._concluding.conclude(slot)
             slot.concluded = True
             await self._learn(slot)
         if slot.vacated or slot.is_given_up:
             self._output.finish(slot.run_directory.output, slot.entry.name)
+            self._stopping.forget(slot)
             await self._slots.free(slot)
         return is_news
 
@@ -265,14 +214,6 @@ class Supervision:
             for reading in await read_devices()
             if reading.id in slot.entry.devices
         )
-
-    def _left_behind(self, slot: Slot) -> list[int]:
-        """Return its processes without the launcher, which ends by itself when they have."""
-        return [pid for pid in slot.pids if pid != slot.entry.launcher_pid]
-
-
-def _is_running(slot: Slot) -> bool:
-    return slot.entry.state is SlotState.RUNNING
 
 
 def _report(slot: Slot) -> Status | None:

@@ -13,13 +13,15 @@ from functools import partial
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
 
 from xonar_prefect.core.policies import Policy
 from xonar_prefect.devices import discover
-from xonar_prefect.errors import SettingsError
+from xonar_prefect.errors import JobVariableError, SettingsError
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import Claims
+from xonar_prefect.worker.concluding import Concluding
 from xonar_prefect.worker.deployments import Deployments
 from xonar_prefect.worker.device_health import DeviceHealth
 from xonar_prefect.worker.device_memory import MemoryWatch
@@ -33,6 +35,7 @@ from xonar_prefect.worker.held_runs import HeldRuns
 from xonar_prefect.worker.host import HostWatch
 from xonar_prefect.worker.housekeeping import Housekeeping, housekeeping
 from xonar_prefect.worker.in_flight import LaunchesInFlight
+from xonar_prefect.worker.launch_failures import LaunchFailures
 from xonar_prefect.worker.learning import Learning
 from xonar_prefect.worker.locks import Locks
 from xonar_prefect.worker.orders import Orders
@@ -40,8 +43,10 @@ from xonar_prefect.worker.quarantines import Quarantines
 from xonar_prefect.worker.queue_pages import QueuePages
 from xonar_prefect.worker.queue_picture import QueuePicture
 from xonar_prefect.worker.recovery import Recovery
+from xonar_prefect.worker.requeueing import Requeueing
 from xonar_prefect.worker.slots import Slots
 from xonar_prefect.worker.starting import Starting
+from xonar_prefect.worker.stopping import Stopping
 from xonar_prefect.worker.submission import Submission
 from xonar_prefect.worker.supervision import Supervision
 from xonar_prefect.worker.telling import Telling
@@ -82,6 +87,8 @@ class Parts:
     telling: Telling
     learning: Learning
     supervision: Supervision
+    stopping: Stopping
+    launch_failures: LaunchFailures
     recovery: Recovery
     exits: ExitWatch
     disk: HomeDisk
@@ -215,10 +222,26 @@ def build(
             slots=slots,
             in_flight=in_flight,
         )
-        supervision = Supervision(
+        requeueing = Requeueing(
+            client,
+            claims,
+            store,
+            clock=utc_now,
+            max_requeues_of=_max_requeues(held_runs, settings.max_requeues),
+            first_pause_seconds=settings.requeue_pause_seconds,
+        )
+        stopping = Stopping(
             client,
             slots,
+            clock=utc_now,
+            grace_seconds=settings.stop_grace_seconds,
+            linger_seconds=settings.linger_seconds,
+        )
+        supervision = Supervision(
+            slots,
             learning,
+            Concluding(client, claims, requeueing, slots, limits=limits),
+            stopping,
             clock=utc_now,
             stop_grace_seconds=settings.stop_grace_seconds,
             on_profile=dispatch.renew_profiles,
@@ -263,6 +286,8 @@ def build(
             telling=telling,
             learning=learning,
             supervision=supervision,
+            stopping=stopping,
+            launch_failures=LaunchFailures(client, claims, requeueing),
             recovery=recovery,
             exits=exits,
             disk=disk,
@@ -287,6 +312,17 @@ def watched_queue(client: PrefectClient, store: Store, pool: str) -> QueuePictur
         step_aside=at_once,
         clock=time.monotonic,
     )
+
+
+def _max_requeues(held_runs: HeldRuns, default: int) -> Callable[[FlowRun], Awaitable[int]]:
+    async def max_requeues(flow_run: FlowRun) -> int:
+        try:
+            wanted = (await held_runs.variables_of(flow_run)).max_requeues
+        except (JobVariableError, ObjectNotFound):  # changed since it was launched
+            return default
+        return default if wanted is None else wanted
+
+    return max_requeues
 
 
 def _make_home(settings: XonarSettings) -> None:

@@ -22,6 +22,7 @@ from prefect.exceptions import InfrastructureNotFound, ObjectNotFound
 from prefect.types._datetime import now
 from prefect.workers.base import BaseWorker
 
+from xonar_prefect.core.endings import Cause, Ending
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.errors import StoreError, WorkPoolError, XonarError
 from xonar_prefect.settings import XonarSettings, load_settings
@@ -36,6 +37,11 @@ from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Identity, Parts, build
 
 WORKER_TYPE = "xonar"
+
+_LOOK_AGAIN_SECONDS = 0.5
+_STOPPED = Ending(
+    cause=Cause.WORKER_STOPPED, sentence="Its worker was stopped, and its trainings with it."
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -84,6 +90,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._training_limit = limit
         self._settings = settings
         self._observe_only = observe_only
+        self._stops_trainings = False
         self._built: Parts | None = None
         self._turns: Turns | None = None
         self._serving: anyio.CancelScope | None = None
@@ -98,6 +105,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         try:
             settings = self._settings or load_settings()
             policy = policy_named(settings.policy)
+            self._stops_trainings = settings.stop_trainings
             await super().setup()
             self._check_pool_type()
             identity = Identity(
@@ -137,13 +145,36 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._runs_task_group.start_soon(self._serve, self._turns, self._built.housekeeping)
 
     async def teardown(self, *exc_info: Any) -> None:
-        """Stop serving; trainings live on and are adopted by the next worker of this name."""
-        if self._turns is not None and all(part is None for part in exc_info):
-            # A worker that ran once stays until its trainings have ended.
-            self._turns.release_nothing_more()
-            for slot in self._parts.slots:
-                await slot.freed.wait()
-            await self._parts.slots.settle()
+        """Stop serving; trainings live on and are adopted by the next worker of this name.
+
+        By setting they are ended instead and put back into the queue. Cancelled once more, it does
+        not wait for that any longer.
+        """
+        try:
+            if self._turns is not None:
+                self._turns.release_nothing_more()
+                if all(part is None for part in exc_info):
+                    # A worker that ran once stays until its trainings have ended.
+                    for slot in self._parts.slots:
+                        await slot.freed.wait()
+                    await self._parts.slots.settle()
+                elif self._stops_trainings:
+                    await self._stop_trainings()
+        finally:
+            await self._leave(*exc_info)
+
+    async def _stop_trainings(self) -> None:
+        slots = self._parts.slots
+        _logger.info("Ending %d trainings; they go back into the queue.", len(slots))
+        while len(slots):
+            for slot in slots:
+                if slot.is_running:
+                    self._parts.stopping.to_run_again(slot, _STOPPED)
+            self._wake_up()
+            with anyio.move_on_after(_LOOK_AGAIN_SECONDS):
+                await next(iter(slots)).freed.wait()
+
+    async def _leave(self, *exc_info: Any) -> None:
         if self._serving is not None:
             self._serving.cancel()
         try:
@@ -193,7 +224,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         host, _, pid = infrastructure_pid.rpartition(":")
         for slot in self._parts.slots:
             if host == socket.gethostname() and str(slot.entry.launcher_pid) == pid:
-                self._parts.supervision.request_stop(slot, "Cancelled.")
+                self._parts.stopping.request(slot, "Cancelled.")
                 with anyio.move_on_after(grace_seconds):
                     await slot.freed.wait()
                 return
@@ -273,6 +304,8 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             if self._goes_by(error):
                 _logger.warning("Run %r is tried again later: %s", flow_run.name, error)
                 self._parts.picture.distrust()
+            elif isinstance(error, OSError):
+                await self._parts.launch_failures.failed(flow_run, error)
             else:
                 _logger.exception("Run %r could not be started.", flow_run.name)
                 message = f"It could not be started: {type(error).__name__}: {error}"
@@ -319,6 +352,9 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
 
     async def _introduce(self, flow_run: FlowRun, identifier: str) -> None:
         """Show on a started run which worker and which process it has."""
+        slot = self._parts.slots.get(str(flow_run.id))
+        if slot is None or slot.gone:
+            return  # a run that was put back must not wait for this process to be cancelled
         for show in (
             partial(self.client.update_flow_run, infrastructure_pid=identifier),
             self._give_worker_labels_to_flow_run,

@@ -1,0 +1,64 @@
+"""Runs that a host cannot launch: back into the queue, but not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.client.schemas.objects import FlowRun
+
+from tests.worker.conftest import Pool
+from xonar_prefect.core.endings import MOST_FAILED_LAUNCHES
+from xonar_prefect.store import Store
+from xonar_prefect.worker.claims import AWAITING_GPU, Claims
+from xonar_prefect.worker.launch_failures import LaunchFailures
+from xonar_prefect.worker.requeueing import Requeueing
+
+pytestmark = pytest.mark.server
+
+ERROR = OSError(11, "Resource temporarily unavailable")
+
+
+@pytest.fixture
+def claims(pool: Pool) -> Claims:
+    return Claims(pool.client, "one")
+
+
+@pytest.fixture
+def failures(pool: Pool, claims: Claims, tmp_path: Path) -> Iterator[LaunchFailures]:
+    async def max_requeues_of(_flow_run: FlowRun) -> int:
+        return 0
+
+    with Store.open(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        requeueing = Requeueing(
+            pool.client, claims, store, clock=time.time, max_requeues_of=max_requeues_of
+        )
+        yield LaunchFailures(pool.client, claims, requeueing)
+
+
+async def test_a_launch_that_fails_is_tried_again_later_but_not_for_ever(
+    pool: Pool, claims: Claims, failures: LaunchFailures
+) -> None:
+    run = await pool.submit()
+    pauses = []
+    for _ in range(MOST_FAILED_LAUNCHES):
+        assert await claims.claim(await pool.read(run))
+        began_s = time.time()
+        await failures.failed(run, ERROR)
+        state = (await pool.read(run)).state
+        assert state is not None
+        if state.name == AWAITING_GPU and state.state_details.scheduled_time is not None:
+            pauses.append(state.state_details.scheduled_time.timestamp() - began_s)
+    assert state.name == "Crashed"
+    assert "Resource temporarily unavailable" in str(state.message)
+    assert pauses == [pytest.approx(10, abs=5), pytest.approx(20, abs=5)]
+
+
+async def test_a_run_that_was_deleted_meanwhile_needs_no_end(
+    pool: Pool, failures: LaunchFailures
+) -> None:
+    run = await pool.submit()
+    await pool.client.delete_flow_run(run.id)
+    await failures.failed(run, ERROR)
