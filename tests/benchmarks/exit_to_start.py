@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import os
 import shlex
+import signal
 import statistics
 import sys
 import time
@@ -28,25 +29,18 @@ from uuid import UUID
 from prefect import flow, get_client
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateName,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.workers.process import ProcessWorker
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.long_queue import copy_run
 from tests.benchmarks.private_postgresql import private_postgresql
 from tests.worker.programs import program
 from xonar_prefect.cli.demo.home import Home, private_home
 from xonar_prefect.cli.demo.private_server import PrivateServer, private_server
 from xonar_prefect.worker.worker import XonarWorker
 
-_AT_ONCE = 8
 _LONGEST_S = 3600.0
 
 TRAINING = """
@@ -77,6 +71,12 @@ class BenchmarkHome(Home):
     """A home whose server has the given database."""
 
     database: str | None = None
+
+    @property
+    def copying(self) -> str:
+        """Address of the server's database, for a driver without async."""
+        own = f"sqlite:///{self.path / 'prefect-home' / 'prefect.db'}"
+        return (self.database or own).replace("+asyncpg", "+psycopg").replace("+aiosqlite", "")
 
     def environment(self) -> dict[str, str]:
         database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": self.database or ""}
@@ -126,7 +126,9 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-async def _submit(client: PrefectClient, contestant: Contestant, command: str, count: int) -> UUID:
+async def _submit(
+    client: PrefectClient, contestant: Contestant, command: str, count: int, database: str
+) -> UUID:
     template = contestant.kind.get_default_base_job_template()
     kind = "process" if contestant.kind is ProcessWorker else "xonar"
     pool = WorkPoolCreate(name=contestant.pool, type=kind, base_job_template=template)
@@ -138,36 +140,22 @@ async def _submit(client: PrefectClient, contestant: Contestant, command: str, c
         work_pool_name=contestant.pool,
         job_variables={"command": command},
     )
-    left = iter(range(count))
-
-    async def submit() -> None:
-        for _ in left:
-            await client.create_flow_run_from_deployment(deployment)
-
-    await asyncio.gather(*(submit() for _ in range(_AT_ONCE)))
+    run = await client.create_flow_run_from_deployment(deployment)
+    copy_run(database, run.id, count - 1)
     return deployment
 
 
-async def _settle(client: PrefectClient, pool: str) -> None:
-    """Wait until the server has marked all runs late: that keeps it busy for a minute."""
-    on_time = FlowRunFilter(
-        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Scheduled"]))
-    )
-    of_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
-    while await client.count_flow_runs(flow_run_filter=on_time, work_pool_filter=of_pool):
-        await asyncio.sleep(2)
-
-
 async def measure(
-    server: PrivateServer, home: Home, contestant: Contestant, options: argparse.Namespace
+    server: PrivateServer, home: BenchmarkHome, contestant: Contestant, options: argparse.Namespace
 ) -> list[float]:
     """Have one worker serve a queue of its own; return the gaps between its trainings."""
     script, log = home.path / "training.py", home.path / f"{contestant.pool}.txt"
     script.write_text(TRAINING)
     command = [sys.executable, "-S", str(script), str(log), str(options.seconds)]
     async with get_client() as client:
-        deployment = await _submit(client, contestant, shlex.join(command), options.pending)
-        await _settle(client, contestant.pool)
+        deployment = await _submit(
+            client, contestant, shlex.join(command), options.pending, home.copying
+        )
         worker = home.start(
             contestant.name, contestant.command, server.environment, contestant.pool
         )
@@ -203,6 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--database", default="sqlite", help="sqlite, postgresql, or an address")
     parser.add_argument("--only", choices=sorted(CONTESTANTS), action="append")
     options = parser.parse_args(arguments)
+    # Whoever ends this ends the server and the database with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     console = Console()
     table = Table("worker", "pending", "exits", "median s", "p95 s", "longest s",
                   title=f"From exit to start, {options.database}")  # fmt: skip
