@@ -6,6 +6,7 @@ declared or measured, other people's processes come and go, devices get lost and
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -80,6 +81,8 @@ class World:
     limits: Limits
     observations: tuple[Observation, ...]
     host: Host = field(default_factory=Host)
+    durations: dict[tuple[str, str], float] = field(default_factory=dict)
+    clashes: frozenset[tuple[str, str, str]] = frozenset()
     tick: int = 0
     waiting: list[Job] = field(default_factory=list)
     running: list[Job] = field(default_factory=list)
@@ -116,6 +119,8 @@ class World:
             observations=self.observations,
             limits=self.limits,
             host=self.host_now(),
+            durations=self.durations,
+            clashes=self.clashes,
         )
 
     def host_now(self) -> Host:
@@ -160,6 +165,7 @@ def profiles(draw: st.DrawFn, kind: str) -> dict[str, Profile]:
             key=kind,
             device_model=model,
             active_fraction=draw(st.sampled_from([0.3, 0.5, 0.8, 0.0, 1.0, None])),
+            step_seconds=draw(st.sampled_from([None, 0.1, 0.4])),
             peak_memory_mib=draw(SIZES),
         )
         for model in sorted(known)
@@ -189,6 +195,8 @@ def jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             profile_key=kind,
             profiles=kinds[kind] if kind else {},
             remaining_seconds=draw(st.none() | st.floats(0, 1000)),
+            owner=draw(st.sampled_from([None, "ada", "eve"])),
+            parameters={"model": f"{kind} 1"} if kind else {},
         )
         made.append(
             Job(
@@ -273,6 +281,16 @@ def worlds(draw: st.DrawFn, *, limited: bool = True) -> World:
         if limited
         else Limits(max_trainings_per_gpu=draw(st.integers(1, 3)), max_wait_seconds=50.0),
         observations=tuple(draw(st.lists(seen, max_size=5))),
+        durations=draw(
+            st.dictionaries(
+                st.tuples(st.sampled_from(KINDS), st.sampled_from(MODELS)),
+                st.floats(0, 1000),
+                max_size=2,
+            )
+        ),
+        clashes=draw(
+            st.frozensets(st.sampled_from([("V100", "cnn", "lm"), ("A100", "gan", "gan")]))
+        ),
     )
 
 
@@ -394,6 +412,9 @@ def check_devices(before: Snapshot, releases: list[Release]) -> None:
         if len(old) + len(new) > 1:
             trainings = [r.training for r in (*old, *new)]
             assert not any(training.exclusive for training in trainings)
+            kinds = [t.profile_key for t in trainings if t.profile_key is not None]
+            for one, other in itertools.combinations(sorted(kinds), 2):
+                assert (device.model, one, other) not in before.clashes or not new
             sets = {frozenset(r.devices) for r in (*old, *new)}
             assert len(sets) == 1
             assert {run for release in new for run in release.partners} <= {
@@ -522,6 +543,25 @@ def shuffled(before: Snapshot, shuffler: random.Random) -> Snapshot:
         devices=devices,
         observations=tuple(mixed(before.observations)),  # type: ignore[arg-type]
     )
+
+
+@every_policy
+@quickly
+@given(before=crowded_snapshots())
+def test_nobody_submitted_later_comes_before_who_waited_too_long(
+    policy: Policy, before: Snapshot
+) -> None:
+    # on one device, where nobody's end is known: nothing can be proved harmless
+    impatient = replace(before.limits, max_wait_seconds=5.0)
+    alone = replace(before, devices=before.devices[:1], limits=impatient)
+    decisions = policy.decide(alone)
+    overdue = [d.training for d in decisions if isinstance(d, Hold)]
+    overdue = [training for training in overdue if alone.now_s - training.submitted_at_s > 5.0]
+    for decision in decisions:
+        if isinstance(decision, Release):
+            assert not any(
+                training.submitted_at_s < decision.training.submitted_at_s for training in overdue
+            )
 
 
 @every_policy

@@ -264,6 +264,7 @@ def test_duration_is_the_mean_of_what_was_noted(store: Store) -> None:
         store.record_duration("kind-a", "V100", seconds)
     store.record_duration("kind-a", "A100", 5.0)
     assert store.mean_duration("kind-a", "V100") == 30.0
+    assert store.mean_durations() == {("kind-a", "V100"): 30.0, ("kind-a", "A100"): 5.0}
 
 
 # ---- ledger ----

@@ -144,7 +144,12 @@ async def test_what_was_learnt_since_the_reading_counts_for_trainings_that_run_o
     recipe = Recipe(flow="train", entrypoint="train.py:train", task="fit", profile_by=("kind",))
     profile = learn(store, recipe.key_for({"kind": "plain"}, 1), recipe)
     renewed = await held_runs.renewed(training)
-    assert renewed == replace(training, profile_key=profile.key, profiles={MODEL: profile})
+    assert renewed == replace(
+        training,
+        profile_key=profile.key,
+        profiles={MODEL: profile},
+        parameters={"flow": "train", "kind": "plain"},
+    )
     assert (await read(picture)).trainings[str(run.id)] == renewed
     await pool.client.delete_flow_run(run.id)
     assert await held_runs.renewed(training) == training

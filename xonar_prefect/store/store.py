@@ -236,6 +236,12 @@ class Store:
             row = session.get(DurationRow, (key, device_model))
             return None if row is None else row.total_seconds / row.trainings
 
+    def mean_durations(self) -> Mapping[tuple[str, str], float]:
+        """Return the means of the noted durations in seconds, by profile key and device model."""
+        with self._database.reading() as session:
+            rows = session.exec(select(DurationRow)).all()
+        return {(row.key, row.device_model): row.total_seconds / row.trainings for row in rows}
+
     def record(self, entry: LedgerEntry) -> None:
         """Write a release down, replacing what was known of it; its transitions are kept."""
         self._database.write(lambda session: ledger.record(session, entry))

@@ -92,6 +92,14 @@ class XonarVariables(BaseVariables):
             "empty to reserve none."
         ),
     )
+    owner: str | None = Field(
+        default=None,
+        title="Owner",
+        description=(
+            "Whose training it is: owners share the devices evenly. By default the tag "
+            "`owner:NAME` of the run tells it."
+        ),
+    )
     working_dir: Path | None = Field(
         default=None,
         title="Working directory",
@@ -119,6 +127,7 @@ class XonarJobConfiguration(BaseJobConfiguration):
     host_memory_mib: int | None = Field(default=None)
     cpu_threads: int | None = Field(default=None)
     shared_memory_mib: int | None = Field(default=None)
+    owner: str | None = Field(default=None)
     working_dir: Path | None = Field(default=None)
     max_requeues: int | None = Field(default=None)
 

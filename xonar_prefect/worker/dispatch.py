@@ -130,6 +130,7 @@ class Dispatch:
             host=host,
             observations=await anyio.to_thread.run_sync(self._store.observations),
             profiles=tuple(each.profile for each in stored),
+            durations=await anyio.to_thread.run_sync(self._store.mean_durations),
             limits=limits,
         )
 

@@ -24,6 +24,7 @@ from xonar_prefect.worker.configuration import (
     takes_all_memory,
 )
 from xonar_prefect.worker.deployments import Deployments
+from xonar_prefect.worker.describing import as_text, owner_in
 from xonar_prefect.worker.limits import DEFAULT_QUEUE
 from xonar_prefect.worker.requeueing import with_history
 
@@ -98,6 +99,7 @@ class HeldRuns:
             cpu_threads=variables.cpu_threads,
             shared_memory_mib=variables.shared_memory_mib,
             parent=parent,
+            owner=variables.owner or owner_in(flow_run.tags),
         )
         training = with_history(training, flow_run.labels)
         return await self._with_profiles(training, flow_run, deployment)
@@ -151,7 +153,12 @@ class HeldRuns:
         if not keys:
             return training
         profiles = combined_profiles([self._profiles.get(key, {}) for key in keys])
-        return replace(training, profile_key="+".join(sorted(keys)), profiles=profiles)
+        return replace(
+            training,
+            profile_key="+".join(sorted(keys)),
+            profiles=profiles,
+            parameters=as_text(flow_name, parameters),
+        )
 
     def _recipes_of(self, flow_name: str, entrypoint: str | None) -> tuple[Recipe, ...]:
         kind = (flow_name, entrypoint)

@@ -29,6 +29,7 @@ from xonar_prefect.core.codec import (
 from xonar_prefect.core.models import Observation
 from xonar_prefect.store import Store
 from xonar_prefect.worker.co_runs import LEAST_STEPS, measured_slowdown, solo_step_seconds
+from xonar_prefect.worker.durations import duration_alone
 from xonar_prefect.worker.slots import Slot
 
 _PAGE = 200
@@ -76,9 +77,14 @@ class Learning:
     async def observe(self, slot: Slot) -> None:
         """Store and publish what a finished training's windows say."""
         key, model = slot.entry.profile_key, slot.entry.device_model
-        if key is None or "+" in key:  # several tasks: their steps cannot be told apart
+        if key is None:
             return
         profile = self._store.profiles_for(key).get(model)
+        duration = duration_alone(slot.entry, profile.step_seconds if profile else None)
+        if duration is not None:
+            await anyio.to_thread.run_sync(self._store.record_duration, key, model, duration)
+        if "+" in key:  # several tasks: their steps cannot be told apart
+            return
         solo = solo_step_seconds(slot.meter.co_runs)
         if solo is not None and profile is not None and solo[1] >= profile.steps:
             await anyio.to_thread.run_sync(self._store.set_step_seconds, key, model, *solo)

@@ -54,3 +54,34 @@ def test_the_next_of_a_kind_takes_its_own_position() -> None:
     assert [front.name for _, front in queue] == ["b1", "a2"]
     queue.take(queue.kind_of(held[2]))
     assert [front.name for _, front in queue] == ["b1"]
+
+
+def test_one_may_be_taken_from_the_middle_of_its_kind() -> None:
+    held = [
+        training(name, i, request=100, key="k", remaining_seconds=seconds)
+        for i, (name, seconds) in enumerate((("a", 30.0), ("b", 10.0), ("c", None)))
+    ]
+    queue = HeldQueue(held)
+    kind = queue.kind_of(held[0])
+    assert kind.shortest is held[1]
+    queue.take(kind, held[1])
+    assert kind.shortest is held[0]
+    assert kind.front is held[0]
+    queue.take(kind)
+    assert kind.shortest is kind.front is held[2]
+    assert kind.count == 1
+    queue.take(kind)
+    assert list(queue) == []
+    assert kind.shortest is None
+
+
+def test_owners_and_profiles_tell_kinds_apart() -> None:
+    held = [
+        training("a", 0, key="k", active=0.0),
+        training("b", 1, key="k"),
+        training("c", 2, key="k", active=0.0),
+        training("d", 3, key="k", owner="ada"),
+    ]
+    queue = HeldQueue(held)
+    assert [front.name for _, front in queue] == ["a", "b", "d"]
+    assert queue.kind_of(held[2]) is queue.kind_of(held[0])

@@ -72,14 +72,78 @@ def test_who_waited_longest_comes_first_whatever_the_priority() -> None:
     assert "waited 5000 s, longer than 1800 s" in release(decisions, "low").reason
 
 
-def test_only_one_set_of_devices_is_reserved() -> None:
+def test_each_overdue_training_has_devices_reserved() -> None:
     second = training("second", 1, request=15500)
-    devices = [busy(0, 100.0), busy(1, 200.0)]
+    devices = [busy(0, 100.0), busy(1, 200.0), busy(2, 300.0)]
     decisions = PARALLEL.decide(snapshot([OLD, second, LATER], devices, now=2000))
-    assert released(decisions) == {"later": ("GPU-1",)}
-    assert hold(decisions, "second").code is ReasonCode.OLDER_TRAINING_WAITS or (
-        "reserved for it" not in hold(decisions, "second").reason
-    )
+    assert "GPU 0 is reserved for it" in hold(decisions, "old").reason
+    assert "GPU 1 is reserved for it" in hold(decisions, "second").reason
+    assert released(decisions) == {"later": ("GPU-2",)}
+
+
+def test_nobody_comes_in_between_once_every_device_is_reserved() -> None:
+    second = training("second", 1, request=15500)
+    decisions = PARALLEL.decide(snapshot([OLD, second, LATER], [busy(0, 100.0)], now=2000))
+    assert released(decisions) == {}
+    assert hold(decisions, "later").code is ReasonCode.OLDER_TRAINING_WAITS
+
+
+def test_among_those_submitted_at_once_nobody_waits_for_another() -> None:
+    small = training("small", 0, request=100)
+    decisions = PARALLEL.decide(snapshot([OLD, small], [busy(0, 100.0)], now=2000))
+    assert released(decisions) == {"small": ("GPU-0",)}
+
+
+def test_who_ends_before_the_reserved_start_is_backfilled() -> None:
+    gang = training("gang", 0, gpus=2, request=15000)
+    short = training("short", 1900, request=15000, remaining_seconds=300.0)
+    long = training("long", 1901, request=15000, remaining_seconds=301.0)
+    unknown = training("unknown", 1902, request=15000)
+    devices = [busy(0, 300.0), device(1)]
+    for name, who, expected in (
+        ("short", short, {"short": ("GPU-1",)}),
+        ("long", long, {}),
+        ("unknown", unknown, {}),
+    ):
+        decisions = PARALLEL.decide(snapshot([gang, who], devices, now=2000))
+        assert released(decisions) == expected, name
+
+
+def test_a_partner_that_slows_down_who_is_waited_for_is_not_backfilled() -> None:
+    old = training("old", 0, request=15000)
+    running = training("running", active=0.5, peak=500, remaining_seconds=300.0)
+    idle = training("idle", 1900, active=0.0, peak=500, remaining_seconds=10.0)
+    busy_one = training("busy", 1900, active=0.5, peak=500, remaining_seconds=10.0)
+    there = [device(0, resident(running, 3000))]
+    assert released(PARALLEL.decide(snapshot([old, busy_one], there, now=2000))) == {}
+    assert released(PARALLEL.decide(snapshot([old, idle], there, now=2000))) == {"idle": ("GPU-0",)}
+
+
+def test_the_reserved_start_is_when_it_fits_not_when_all_have_ended() -> None:
+    devices = [
+        device(
+            0,
+            *[
+                resident(training(f"a{i}", remaining_seconds=s), 7000)
+                for i, s in ((0, 50.0), (1, 9000.0))
+            ],
+        ),
+        busy(1, 400.0),
+    ]
+    old = training("old", 0, request=8000)
+    decisions = PARALLEL.decide(snapshot([old, LATER], devices, now=2000, max_trainings_per_gpu=2))
+    assert release(decisions, "old").devices == ("GPU-1",)
+    big = training("big", 0, request=8500)
+    full = [
+        devices[0],
+        device(
+            1,
+            resident(training("b", remaining_seconds=400.0), 9000),
+            resident(training("c", remaining_seconds=500.0), 7000),
+        ),
+    ]
+    decisions = PARALLEL.decide(snapshot([big], full, now=2000))
+    assert "GPU 0 is reserved for it" in hold(decisions, "big").reason
 
 
 def test_an_earlier_training_may_still_use_the_reserved_device() -> None:

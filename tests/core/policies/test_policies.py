@@ -14,7 +14,10 @@ def test_policies_are_found_by_name() -> None:
 
 
 def test_misspelt_policy_names_those_there_are() -> None:
-    with pytest.raises(UnknownPolicyError, match=r"'paralel'.*complementary, parallel, serial"):
+    with pytest.raises(
+        UnknownPolicyError,
+        match=r"'paralel'.*adaptive, complementary, horus, lucid, parallel, serial",
+    ):
         policy_named("paralel")
 
 

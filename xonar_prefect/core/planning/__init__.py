@@ -5,7 +5,28 @@ hold - memory, slots, limits, gangs, exclusive trainings, `max_wait` - and expla
 """
 
 from xonar_prefect.core.planning.board import Board
+from xonar_prefect.core.planning.kinds import Kind
 from xonar_prefect.core.planning.places import Option, Place
-from xonar_prefect.core.planning.plan import Choice, Choose, first_in_queue, plan
+from xonar_prefect.core.planning.plan import (
+    Choice,
+    Choose,
+    Fill,
+    carry_out,
+    each_place,
+    first_in_queue,
+    plan,
+)
 
-__all__ = ["Board", "Choice", "Choose", "Option", "Place", "first_in_queue", "plan"]
+__all__ = [
+    "Board",
+    "Choice",
+    "Choose",
+    "Fill",
+    "Kind",
+    "Option",
+    "Place",
+    "carry_out",
+    "each_place",
+    "first_in_queue",
+    "plan",
+]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 
-from xonar_prefect.core.interference import InterferenceModel, Load
+from xonar_prefect.core.durations import Durations
+from xonar_prefect.core.interference import InterferenceModel, Load, SpeedTable
 from xonar_prefect.core.models import (
     Alternative,
     ReasonCode,
@@ -19,6 +21,8 @@ from xonar_prefect.core.models import (
 from xonar_prefect.core.planning.admission import Admission
 from xonar_prefect.core.planning.kinds import HeldQueue, Kind, Position
 from xonar_prefect.core.planning.places import Option, Place
+
+_QUEUE_POSITION = attrgetter("priority", "submitted_at_s", "run_id")
 
 
 class Board:
@@ -35,17 +39,19 @@ class Board:
         admission: What the limits still admit.
         releases: Releases so far, by run id.
         refusals: Refusals so far, by run id.
+        offering: The only trainings to be offered at the moment, with their kinds; None for all.
     """
 
     def __init__(self, snapshot: Snapshot, *, slots: int) -> None:
         self.snapshot = snapshot
         self.slots = slots
         self.places = tuple(
-            Place(device, snapshot.limits)
+            Place(device, snapshot.limits, snapshot.clashes)
             for device in sorted(snapshot.devices, key=lambda device: (device.index, device.id))
         )
-        self.held = sorted(snapshot.held, key=lambda training: training.queue_position)
+        self.held = sorted(snapshot.held, key=_QUEUE_POSITION)
         self.queue = HeldQueue(training for training in self.held if training.gpus > 0)
+        self.offering: Sequence[tuple[Kind, Training]] | None = None
         self.admission = Admission(snapshot.limits, snapshot.host, snapshot.now_s)
         self.releases: dict[str, Release] = {}
         self.refusals: dict[str, Refuse] = {}
@@ -60,6 +66,15 @@ class Board:
     def interference(self) -> InterferenceModel:
         """The interference model; built when somebody first asks."""
         return self.snapshot.interference or InterferenceModel.of(self.snapshot)
+
+    @cached_property
+    def durations(self) -> Durations:
+        """How long trainings will still need alone."""
+        return Durations(self.snapshot)
+
+    def speeds(self, device_model: str) -> SpeedTable:
+        """Return the speeds of sets of trainings on a device model."""
+        return self.interference.speeds(device_model)
 
     @property
     def places_by_model(self) -> dict[str, list[Place]]:
@@ -77,10 +92,19 @@ class Board:
 
     def options(self, place: Place) -> Iterator[Option]:
         """Yield what could be released to a place now, one option per kind, in queue order."""
-        for kind, training in self.queue:
+        for kind, training in self.offered():
             option = self.option(kind, training, place)
             if option is not None:
                 yield option
+
+    def offered(self) -> Iterator[tuple[Kind, Training]]:
+        """Yield who may be released now, in queue order: of each kind the first, or `offering`."""
+        if self.offering is None:
+            yield from self.queue
+            return
+        for kind, training in self.offering:
+            if kind.is_held(training):
+                yield kind, training
 
     def option(self, kind: Kind, training: Training, place: Place) -> Option | None:
         """Return the release of a training to a place (for a gang: and others), if it may be."""
@@ -167,7 +191,7 @@ class Board:
                 alternatives=alternatives,
             )
         )
-        self.queue.take(option.kind)
+        self.queue.take(option.kind, training)
         resident = Resident(
             training=training,
             devices=devices,

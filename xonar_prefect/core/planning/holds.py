@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TypeAlias
 
+from xonar_prefect.core.hosts import Host
 from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Training
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
@@ -19,7 +22,10 @@ _NEAREST_FIRST = {
     for rank, code in enumerate(
         (
             ReasonCode.OLDER_TRAINING_WAITS,
+            ReasonCode.BETTER_ALONE,
+            ReasonCode.DEVICE_KEPT_FREE,
             ReasonCode.INSUFFICIENT_MEMORY,
+            ReasonCode.KNOWN_TO_CLASH,
             ReasonCode.PARTNER_UNPROFILED,
             ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE,
             ReasonCode.EXCLUSIVE,
@@ -35,6 +41,8 @@ _THIS = "this training"
 _Obstacles: TypeAlias = tuple[str | None, tuple[Alternative, ...]]
 """What a gang as a whole lacks, if it is one, and what is in the way at the nearest places."""
 
+_Why: TypeAlias = tuple[ReasonCode, str, tuple[Alternative, ...]]
+
 
 class HoldExplainer:
     """Explains the holds of one board, each kind once."""
@@ -42,88 +50,110 @@ class HoldExplainer:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._limits = board.snapshot.limits
-        self._by_kind: dict[tuple[int, bool], _Obstacles] = {}
-        self._has_place: dict[int, bool] = {}
-        self._reserved = [place for place in board.places if place.reserved_for is not None]
-        self._open = board.open_places()
+        self._by_kind: dict[tuple[Kind, int, bool, ReasonCode | None], _Why] = {}
+        # the host may be kept for an older one, so there age tells those of a kind apart
+        self._has_host_rules = board.snapshot.host != Host()
+        self._reserved = [place for place in board.places if place.reservation is not None]
+        self._waited_for = {
+            place.reserved_for.run_id for place in self._reserved if place.reserved_for is not None
+        }
+        self._reserved_since_s = sorted(
+            place.reserved_for.submitted_at_s for place in self._reserved if place.reserved_for
+        )
+        self._open = _alike(board.open_places())
         # What is full or unavailable is so for everybody; the sentences do not name the training.
-        open_ids = {place.device.id for place in self._open}
         self._closed = _ranked(
             (_closed_because(place), place)
             for place in board.places
-            if place.device.id not in open_ids
+            if place.device.unavailable is not None or len(place.residents) >= board.slots
         )
 
     def decisions(self) -> dict[str, Decision]:
         """Return exactly one decision per held training, by run id, in queue order."""
-        board = self._board
+        releases, refusals = self._board.releases, self._board.refusals
         return {
-            training.run_id: board.releases.get(training.run_id)
-            or board.refusals.get(training.run_id)
-            or name_parent(board, self.hold(training))
-            for training in board.held
+            training.run_id: releases.get(training.run_id)
+            or refusals.get(training.run_id)
+            or name_parent(self._board, self.hold(training))
+            for training in self._board.held
         }
 
     def hold(self, training: Training) -> Hold:
         """Return why the training is held."""
-        limit = self._board.admission.obstacle(training)
-        if limit is not None and not self._waits_for_a_place_anyway(limit, training):
-            reason = self._board.admission.sentence(limit, training)
-            return Hold(training=training, code=limit, reason=reason)
-        if not self._board.places:
-            reason = "This worker has no device."
-            return Hold(training=training, code=ReasonCode.NO_DEVICE, reason=reason)
-        headline, others = self._obstacles(self._board.queue.kind_of(training), training)
-        passed_over = self._board.why_passed_over(training)
-        if passed_over is not None:
-            code, reason, alternatives = ReasonCode.BETTER_PARTNER_CHOSEN, passed_over, others
-        elif headline is not None:
-            code, reason, alternatives = ReasonCode.GANG_INCOMPLETE, headline, others
-        else:
-            code, reason, alternatives = others[0].code, others[0].reason, others[1:]
-            if code is ReasonCode.NO_FREE_SLOT:
-                reason = self._all_full
-        if any(place.reserved_for is training for place in self._reserved):
-            reason = self._with_reservation(reason)
+        board = self._board
+        if training.gpus == 0 or not board.places:
+            code, reason, alternatives = self._without_devices(training)
+            return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+        kind = board.queue.kind_of(training)
+        passed_over = board.was_passed_over(kind) and board.why_passed_over(training) is not None
+        if training.run_id in self._waited_for:
+            code, reason, alternatives = self._explain(kind, training, passed_over=passed_over)
+            reason = self._with_reservation(training, reason)
+            return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+        # which reserved places it is kept from depends on its time of submission alone
+        older = bisect_left(self._reserved_since_s, training.submitted_at_s)
+        limit = board.admission.obstacle(training) if self._has_host_rules else None
+        why = self._by_kind.get((kind, older, passed_over, limit))
+        if why is None:
+            why = self._explain(kind, training, passed_over=passed_over)
+            self._by_kind[kind, older, passed_over, limit] = why
+        code, reason, alternatives = why
         return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
 
-    def _waits_for_a_place_anyway(self, limit: ReasonCode, training: Training) -> bool:
+    def _without_devices(self, training: Training) -> _Why:
+        limit = self._board.admission.obstacle(training)
+        if limit is not None:
+            return limit, self._board.admission.sentence(limit, training), ()
+        return ReasonCode.NO_DEVICE, "This worker has no device.", ()
+
+    def _explain(self, kind: Kind, training: Training, *, passed_over: bool) -> _Why:
+        limit = self._board.admission.obstacle(training)
+        if limit is not None and not self._waits_for_a_place_anyway(limit, kind, training):
+            return limit, self._board.admission.sentence(limit, training), ()
+        headline, others = self._obstacles(kind, training)
+        code, reason = others[0].code, others[0].reason
+        verdict = self._board.why_passed_over(training) if passed_over else None
+        if verdict is not None:
+            code, reason = ReasonCode.BETTER_PARTNER_CHOSEN, verdict
+        elif headline is not None:
+            code, reason = ReasonCode.GANG_INCOMPLETE, headline
+        else:
+            others = others[1:]
+            if code is ReasonCode.NO_FREE_SLOT:
+                reason = self._all_full
+        return code, reason, others
+
+    def _waits_for_a_place_anyway(self, limit: ReasonCode, kind: Kind, training: Training) -> bool:
         """Tell whether a passing limit is not worth showing, as there is no place either.
 
         Shown to a whole queue for the seconds in which the first of it start, it would have every
         run's reason written twice.
         """
-        if limit is not ReasonCode.STARTS_LIMITED or training.gpus == 0 or not self._board.places:
-            return False
-        kind = self._board.queue.kind_of(training)
-        if id(kind) not in self._has_place:
-            self._has_place[id(kind)] = any(
-                place.obstacle(kind, training, self._board.slots) is None for place in self._open
-            )
-        return not self._has_place[id(kind)]
+        return limit is ReasonCode.STARTS_LIMITED and all(
+            places[0].obstacle(kind, training, self._board.slots) is not None
+            for places in self._open
+        )
 
-    def _with_reservation(self, reason: str) -> str:
-        verb = "is" if len(self._reserved) == 1 else "are"
+    def _with_reservation(self, training: Training, reason: str) -> str:
+        own = [place for place in self._reserved if place.reserved_for is training]
+        verb = "is" if len(own) == 1 else "are"
         return (
-            f"{reason.removesuffix('.')}; {words.where(self._reserved)} {verb} reserved for it, as "
+            f"{reason.removesuffix('.')}; {words.where(own)} {verb} reserved for it, as "
             f"it has waited longer than {self._limits.max_wait_seconds:g} s."
         )
 
     def _obstacles(self, kind: Kind, training: Training) -> _Obstacles:
-        kept = any(place.is_kept_from(training) for place in self._reserved)
-        explained = self._by_kind.get((id(kind), kept))
-        if explained is None:
-            explained = self._explain(kind, training)
-            self._by_kind[id(kind), kept] = explained
-        return explained
-
-    def _explain(self, kind: Kind, training: Training) -> _Obstacles:
-        # None: the place is free, but others that a gang needs are not
-        found = _ranked(
-            (place.obstacle(kind, training, self._board.slots) or ReasonCode.GANG_INCOMPLETE, place)
-            for place in self._open
-        )
-        nearest = (found + self._closed)[: words.MOST_ALTERNATIVES]
+        found: list[tuple[ReasonCode, Place]] = []
+        for places in self._open:
+            code = places[0].obstacle(kind, training, self._board.slots)
+            if code is None:
+                # the policy keeps the place free, or others that a gang needs are not free
+                kept_free = places[0].kept_free
+                code = kept_free[0] if kept_free else ReasonCode.GANG_INCOMPLETE
+            found += [(code, place) for place in places[: words.MOST_ALTERNATIVES]]
+        nearest = (_ranked(found) + self._closed[: words.MOST_ALTERNATIVES])[
+            : words.MOST_ALTERNATIVES
+        ]
         obstacles = tuple(
             Alternative(
                 candidate=_THIS,
@@ -143,6 +173,8 @@ class HoldExplainer:
         return words.all_full(full, slots=self._board.slots)
 
     def _sentence(self, code: ReasonCode, kind: Kind, place: Place) -> str:
+        if place.kept_free is not None and code is place.kept_free[0]:
+            return place.kept_free[1]
         return words.obstacle(
             code, kind, place, slots=self._board.slots, limits=self._limits, who=_THIS
         )
@@ -161,6 +193,27 @@ class HoldExplainer:
             f"This training needs {training.gpus} empty devices of one model at once, but only "
             f"{most} of {total} of model {model} are empty with room for it."
         )
+
+
+def _alike(places: Iterable[Place]) -> list[list[Place]]:
+    """Group places at which every training meets the same obstacle."""
+    groups: dict[tuple[object, ...], list[Place]] = defaultdict(list)
+    for place in places:
+        if place.reservation is not None or place.kept_free is not None:
+            groups[(place.device.id,)].append(place)
+            continue
+        state = (
+            place.memory_type,
+            place.available_mib,
+            len(place.residents),
+            bool(place.unprofiled),
+            frozenset(
+                (len(r.devices), r.training.exclusive, r.training.profile_key)
+                for r in place.residents
+            ),
+        )
+        groups[state].append(place)
+    return list(groups.values())
 
 
 def _closed_because(place: Place) -> ReasonCode:

@@ -2,63 +2,107 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterable, Iterator
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from xonar_prefect.core.memory import Need
-from xonar_prefect.core.models import Training
+from xonar_prefect.core.models import Profile, Training
 
 Position = tuple[int, float, str]
 
+_RULED_BY = attrgetter(
+    "gpus",
+    "priority",
+    "queue",
+    "deployment",
+    "parent",
+    "memory_request_mib",
+    "exclusive",
+    "memory_elastic",
+    "host_memory_mib",
+    "cpu_threads",
+    "shared_memory_mib",
+    "profile_key",
+    "owner",
+)
+
 
 class Kind:
-    """Held trainings that differ in their time of submission only, in queue order."""
+    """Held trainings that differ in their submission and length only, in queue order."""
 
-    __slots__ = ("_next", "needs", "trainings")
+    __slots__ = ("_by_length", "_gone", "_next", "_next_shortest", "needs", "trainings")
 
     def __init__(self) -> None:
         self.trainings: list[Training] = []
         self.needs: dict[tuple[str, int, int], Need] = {}
+        self._gone: set[str] = set()
         self._next = 0
+        self._by_length: list[Training] | None = None
+        self._next_shortest = 0
 
     @property
     def front(self) -> Training | None:
         """The first that is still held; None when all are released."""
+        self._next = self._first_held(self.trainings, self._next)
         return self.trainings[self._next] if self._next < len(self.trainings) else None
 
-    def take(self) -> None:
-        """Take the front out of the queue."""
-        self._next += 1
+    @property
+    def shortest(self) -> Training | None:
+        """The one with the least remaining time, unknown counting most; None when none is left."""
+        ordered = self.by_length
+        self._next_shortest = self._first_held(ordered, self._next_shortest)
+        return ordered[self._next_shortest] if self._next_shortest < len(ordered) else None
+
+    @property
+    def by_length(self) -> list[Training]:
+        """All of them by remaining time, those released as well."""
+        if self._by_length is None:
+            self._by_length = sorted(self.trainings, key=_length)
+        return self._by_length
+
+    @property
+    def count(self) -> int:
+        """How many are still held."""
+        return len(self.trainings) - len(self._gone)
+
+    def is_held(self, training: Training) -> bool:
+        """Tell whether one of them has not been taken."""
+        return training.run_id not in self._gone
+
+    def take(self, training: Training) -> None:
+        """Take one of them out of the queue."""
+        self._gone.add(training.run_id)
+
+    def _first_held(self, trainings: list[Training], start: int) -> int:
+        while start < len(trainings) and trainings[start].run_id in self._gone:
+            start += 1
+        return start
+
+
+def _length(training: Training) -> float:
+    return math.inf if training.remaining_seconds is None else training.remaining_seconds
+
+
+def profiles_key(profiles: Mapping[str, Profile]) -> tuple[object, ...]:
+    """Return what rules know a training's profiles by."""
+    return tuple(
+        (
+            model,
+            each.peak_memory_mib,
+            each.held_memory_mib,
+            each.peak_host_memory_mib,
+            each.active_fraction,
+            each.step_seconds,
+        )
+        for model, each in sorted(profiles.items())
+    )
 
 
 def kind_key(training: Training) -> tuple[object, ...]:
-    """Return all that decides what a training may do, but for when it was submitted."""
-    return (
-        training.gpus,
-        training.priority,
-        training.queue,
-        training.deployment,
-        training.parent,
-        training.memory_request_mib,
-        training.exclusive,
-        training.memory_elastic,
-        training.host_memory_mib,
-        training.cpu_threads,
-        training.shared_memory_mib,
-        training.profile_key,
-        tuple(
-            sorted(
-                (
-                    model,
-                    profile.peak_memory_mib or 0,
-                    profile.active_fraction or -1.0,
-                    profile.held_memory_mib or 0,
-                    profile.peak_host_memory_mib or 0,
-                )
-                for model, profile in training.profiles.items()
-            )
-        ),
-    )
+    """Return all that decides what a training may do, but for its submission and length."""
+    return (_RULED_BY(training), profiles_key(training.profiles))
 
 
 class HeldQueue:
@@ -67,9 +111,18 @@ class HeldQueue:
     def __init__(self, ordered: Iterable[Training]) -> None:
         """Take trainings that are in queue order already."""
         kinds: dict[tuple[object, ...], Kind] = {}
+        # Trainings of one kind mostly have the very same profiles: each is looked into once.
+        looked_into: dict[tuple[int, ...], tuple[object, ...]] = {}
         self._kind_by_run: dict[str, Kind] = {}
         for training in ordered:
-            kind = kinds.setdefault(kind_key(training), Kind())
+            same = tuple(map(id, training.profiles.values()))
+            known = looked_into.get(same)
+            if known is None:
+                known = looked_into[same] = profiles_key(training.profiles)
+            key = (_RULED_BY(training), known)
+            kind = kinds.get(key)
+            if kind is None:
+                kind = kinds[key] = Kind()
             kind.trainings.append(training)
             self._kind_by_run[training.run_id] = kind
         # dict order is the order of first members, so this is sorted
@@ -84,16 +137,29 @@ class HeldQueue:
             if front is not None:
                 yield kind, front
 
+    def __len__(self) -> int:
+        """Return the number of kinds that are held."""
+        return len(self._fronts)
+
     def kind_of(self, training: Training) -> Kind:
         """Return the kind of a training that was held when the queue was made."""
         return self._kind_by_run[training.run_id]
 
-    def take(self, kind: Kind) -> None:
-        """Take the kind's front out of the queue."""
+    def take(self, kind: Kind, training: Training | None = None) -> None:
+        """Take a training of the kind out of the queue; its front where none is named."""
         front = kind.front
         if front is None:
             return
-        self._fronts = [entry for entry in self._fronts if entry[1] is not kind]
-        kind.take()
-        if kind.front is not None:
-            insort(self._fronts, (kind.front.queue_position, kind), key=lambda entry: entry[0])
+        taken = front if training is None else training
+        kind.take(taken)
+        if taken is not front:
+            return
+        place = bisect_left(self._fronts, front.queue_position, key=_position)
+        del self._fronts[place]
+        following = kind.front
+        if following is not None:
+            insort(self._fronts, (following.queue_position, kind), key=_position)
+
+
+def _position(entry: tuple[Position, Kind]) -> Position:
+    return entry[0]

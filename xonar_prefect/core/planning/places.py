@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
 
 from xonar_prefect.core import memory
 from xonar_prefect.core.memory import Need
 from xonar_prefect.core.models import Device, Limits, ReasonCode, Resident, Training
 from xonar_prefect.core.planning.kinds import Kind
 
+Clashes = frozenset[tuple[str, str, str]]
+
 
 class Place:
     """A device, what the plan has put there so far, and for whom it is reserved.
 
+    Most places of a large cluster are full, so nothing is worked out before somebody asks.
+
     Attributes:
         device: The device, with the plan's releases among its residents.
-        available_mib: What may still be reserved on it.
-        unprofiled: Residents that have the whole device because their peak is not known yet.
-        reserved_for: The training that waited longest; no later one may come here before it.
+        reservation: Who waits longest for it; no later training may delay that one.
+        kept_free: Why the policy leaves its free slots empty, as code and sentence, if it does.
     """
 
-    __slots__ = ("_limits", "available_mib", "device", "memory_type", "reserved_for", "unprofiled")
-
-    def __init__(self, device: Device, limits: Limits) -> None:
-        residents = sorted(device.residents, key=lambda r: (r.started_at_s, r.training.run_id))
+    def __init__(self, device: Device, limits: Limits, clashes: Clashes = frozenset()) -> None:
         self._limits = limits
-        self._settle(replace(device, residents=tuple(residents)))
+        self._clashes = clashes
+        if len(device.residents) > 1:
+            residents = sorted(device.residents, key=lambda r: (r.started_at_s, r.training.run_id))
+            device = replace(device, residents=tuple(residents))
+        self.device = device
         self.memory_type = (device.model, device.memory_mib, device.reserved_mib)
-        self.reserved_for: Training | None = None
+        self.reservation: Reservation | None = None
+        self.kept_free: tuple[ReasonCode, str] | None = None
 
     @property
     def residents(self) -> tuple[Resident, ...]:
@@ -39,20 +46,32 @@ class Place:
         """The device's name for people."""
         return self.device.label
 
-    def put(self, resident: Resident) -> None:
-        """Add a resident."""
-        self._settle(replace(self.device, residents=(*self.device.residents, resident)))
+    @cached_property
+    def available_mib(self) -> int:
+        """What may still be reserved on it."""
+        return memory.available_mib(self.device, self._limits)
 
-    def _settle(self, device: Device) -> None:
-        self.device = device
-        self.available_mib = memory.available_mib(device, self._limits)
-        self.unprofiled = tuple(
+    @cached_property
+    def unprofiled(self) -> tuple[Training, ...]:
+        """Residents that have the whole device because their peak is not known yet."""
+        return tuple(
             resident.training
-            for resident in device.residents
+            for resident in self.residents
             if resident.request_mib is None
             and not resident.training.memory_elastic
-            and memory.request_mib(resident.training, device.model, self._limits) is None
+            and memory.request_mib(resident.training, self.device.model, self._limits) is None
         )
+
+    @property
+    def reserved_for(self) -> Training | None:
+        """The training that it is reserved for."""
+        return None if self.reservation is None else self.reservation.training
+
+    def put(self, resident: Resident) -> None:
+        """Add a resident."""
+        self.device = replace(self.device, residents=(*self.device.residents, resident))
+        self.__dict__.pop("available_mib", None)
+        self.__dict__.pop("unprofiled", None)
 
     def need_of(self, kind: Kind) -> Need:
         """Return what trainings of this kind must be given here."""
@@ -70,6 +89,15 @@ class Place:
             training: The training.
             slots: Trainings that a device may take.
         """
+        code = self.obstacle_but_reservation(kind, training, slots)
+        if code is None and self.is_kept_from(training):
+            return ReasonCode.OLDER_TRAINING_WAITS
+        return code
+
+    def obstacle_but_reservation(
+        self, kind: Kind, training: Training, slots: int
+    ) -> ReasonCode | None:
+        """Return what would keep a training from this place if it were not reserved."""
         if self.device.unavailable is not None:
             return ReasonCode.NO_DEVICE
         if training.gpus > 1 and self.device.is_slice:
@@ -87,8 +115,6 @@ class Place:
             if need.known:
                 return ReasonCode.INSUFFICIENT_MEMORY
             return ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE
-        if self.is_kept_from(training):
-            return ReasonCode.OLDER_TRAINING_WAITS
         return None
 
     def _obstacle_beside(self, training: Training, need: Need) -> ReasonCode | None:
@@ -101,12 +127,43 @@ class Place:
             return ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE
         if any(len(resident.devices) != training.gpus for resident in residents):
             return ReasonCode.GANG_INCOMPLETE
+        if self.clashing(training):
+            return ReasonCode.KNOWN_TO_CLASH
         return None
 
+    def clashing(self, training: Training) -> tuple[Training, ...]:
+        """Return the residents that ran out of memory beside such a training before."""
+        if not self._clashes or training.profile_key is None:
+            return ()
+        key, model = training.profile_key, self.device.model
+        return tuple(
+            resident.training
+            for resident in self.residents
+            if resident.training.profile_key is not None
+            and (model, *sorted((key, resident.training.profile_key))) in self._clashes
+        )
+
     def is_kept_from(self, training: Training) -> bool:
-        """Tell whether the place is reserved for a training that was submitted earlier."""
-        older = self.reserved_for
-        return older is not None and age_key(training) > age_key(older)
+        """Tell whether a training would delay the one, submitted earlier, it is reserved for."""
+        return self.reservation is not None and self.reservation.keeps_out(training, self)
+
+
+class Reservation(Protocol):
+    """A place that an overdue training will start on."""
+
+    @property
+    def training(self) -> Training:
+        """Whom it is reserved for."""
+        ...
+
+    def keeps_out(self, training: Training, place: Place) -> bool:
+        """Tell whether a training, submitted later, would delay that one."""
+        ...
+
+
+def is_later(training: Training, than: Training) -> bool:
+    """Tell whether a training was submitted later than another."""
+    return training.submitted_at_s > than.submitted_at_s
 
 
 def age_key(training: Training) -> tuple[float, str]:
@@ -120,7 +177,7 @@ class Option:
 
     Attributes:
         kind: The kind of the training.
-        training: Whom: the first of its kind.
+        training: Whom: one of its kind.
         places: Where, in the order of device ids.
         request_mib: What would be reserved on each; None for all of it.
     """

@@ -41,6 +41,9 @@ class Choice:
 Choose: TypeAlias = Callable[[Board, Place], Choice | None]
 """Choose for a free place, or None to leave it free. The place is empty or has residents."""
 
+Fill: TypeAlias = Callable[[Board], None]
+"""Fill the open places of a board with what it offers, as far as a policy wants to."""
+
 
 def first_in_queue(board: Board, place: Place) -> Choice | None:
     """Choose the first training in the queue that fits."""
@@ -55,31 +58,36 @@ def first_in_queue(board: Board, place: Place) -> Choice | None:
     )
 
 
-def plan(snapshot: Snapshot, choose: Choose, *, share: bool = True) -> tuple[Decision, ...]:
+def plan(snapshot: Snapshot, fill: Fill, *, share: bool = True) -> tuple[Decision, ...]:
     """Decide about every held training, in queue order.
 
-    Empty devices are filled first, then the free slot with the fewest trainings on its device.
-
     Args:
-        snapshot: All that may be known.
-        choose: The policy's rule.
+        snapshot: All that may be known. Where it wants no holds, there are none.
+        fill: The policy's way to fill places; see `each_place`.
         share: Whether two trainings may ever be on one device.
     """
     limits = snapshot.limits
     most = limits.max_trainings_per_gpu if share else 1
     board = Board(snapshot, slots=1 if limits.observe_only else most)
     refuse_impossible(board)
-    _fill(board, choose)
+    _fill(board, fill)
     if not (snapshot.holds_wanted or limits.observe_only):
         return (*board.refusals.values(), *board.releases.values())
     decisions = decisions_of(board)
     if limits.observe_only and most > 1:
         board.slots = most
-        _fill(board, choose)
+        _fill(board, fill)
         for run_id, release in board.releases.items():
             if isinstance(decisions[run_id], Hold):
                 decisions[run_id] = _only_observed(release)
     return tuple(decisions.values())
+
+
+def _fill(board: Board, fill: Fill) -> None:
+    serve_longest_waiting(board, fill)
+    serve_waited_on(board)
+    fill(board)
+    board.release_without_device()
 
 
 def _only_observed(release: Release) -> Hold:
@@ -92,35 +100,43 @@ def _only_observed(release: Release) -> Hold:
     )
 
 
-def _fill(board: Board, choose: Choose) -> None:
-    serve_longest_waiting(board)
-    serve_waited_on(board)
-    free = [_entry(place) for place in board.open_places()]
-    heapq.heapify(free)
-    places = {place.device.id: place for place in board.places}
-    while free:
-        residents, _, device = heapq.heappop(free)
-        place = places[device]
-        if len(place.residents) != residents:
-            continue  # has been filled since; it was put back with its new count
-        choice = choose(board, place)
-        if choice is None:
-            continue  # what is decided later leaves no more room here than there is now
-        released = _carry_out(board, choice)
-        for each in choice.option.places if released else (place,):
-            if len(each.residents) < board.slots:
-                heapq.heappush(free, _entry(each))
-    board.release_without_device()
+def each_place(choose: Choose) -> Fill:
+    """Return the rule that asks for each free slot in turn, emptiest devices first."""
+
+    def fill(board: Board) -> None:
+        free = [_entry(place) for place in board.open_places()]
+        heapq.heapify(free)
+        places = {place.device.id: place for place in board.places}
+        while free:
+            residents, _, device = heapq.heappop(free)
+            place = places[device]
+            if len(place.residents) != residents:
+                continue  # has been filled since; it was put back with its new count
+            choice = choose(board, place)
+            if choice is None:
+                continue  # what is decided later leaves no more room here than there is now
+            released = carry_out(board, choice)
+            for each in choice.option.places if released else (place,):
+                if len(each.residents) < board.slots:
+                    heapq.heappush(free, _entry(each))
+
+    return fill
 
 
 def _entry(place: Place) -> tuple[int, int, str]:
     return (len(place.residents), place.device.index, place.device.id)
 
 
-def _carry_out(board: Board, choice: Choice) -> bool:
+def carry_out(board: Board, choice: Choice) -> bool:
+    """Release what was chosen; return False where a limit was used up before its turn."""
     option = choice.option
     slowdown = board.slowdown(option) if option.partners else None
-    reason = words.release(option, choice.why, slowdown)
+    why = choice.why
+    if board.offering is not None:
+        waited = board.snapshot.now_s - option.training.submitted_at_s
+        most = board.snapshot.limits.max_wait_seconds
+        why = f"waited {waited:.0f} s, longer than {most:g} s, so it comes first; {why}"
+    reason = words.release(option, why, slowdown)
     alternatives = choice.rejected or _ahead_of(board, option)
     if not board.release(option, choice.code, reason, alternatives):
         return False

@@ -1,102 +1,140 @@
 """`max_wait`: nobody submitted later may delay a training that has waited longer than that.
 
-Overdue trainings are placed before the policy is asked, the longest waiting first, whatever their
-priority. For the first of them that cannot start now, one set of devices is reserved: nothing
-submitted later is released there, not even for a while (no backfill), so its wait ends when what
-runs there has drained. The reservation is computed anew from each snapshot; what it prefers holds
-until the reserved devices have drained, so it does not wander.
+Overdue trainings are placed before anybody else, the longest waiting first, whatever their
+priority; among those submitted at the same moment the policy chooses. For each that cannot start
+now, the devices are reserved on which it will start first. Nothing submitted later is released to
+a reserved device, unless it leaves that start where it is, slowdowns included (backfill): that is
+worked out from known durations, so where one is unknown, nothing is backfilled. A reservation is
+made anew from each snapshot; what it prefers holds until the devices have drained, so it does not
+wander.
+
+Once every device is reserved for somebody, whoever is still overdue waits behind those: only what
+ends before the reserved start can come in between, and the overdue are offered that first.
 """
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TypeAlias
 
 from xonar_prefect.core import memory
-from xonar_prefect.core.models import ReasonCode, Training
-from xonar_prefect.core.planning import words
+from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning.board import Board
+from xonar_prefect.core.planning.forecast import Forecast
 from xonar_prefect.core.planning.kinds import Kind
-from xonar_prefect.core.planning.places import Option, Place, age_key
+from xonar_prefect.core.planning.places import Place, age_key, is_later
 
-_DrainKey = tuple[bool, bool, float, float, int, str]
+_SAME_MOMENT_SECONDS = 1e-3
 
-
-def serve_longest_waiting(board: Board) -> None:
-    """Release overdue trainings where they fit; reserve for the first that fits nowhere."""
-    max_wait = board.snapshot.limits.max_wait_seconds
-    now = board.snapshot.now_s
-
-    def entry(kind: Kind, training: Training) -> tuple[tuple[float, str], Kind]:
-        return (age_key(training), kind)
-
-    overdue = [
-        entry(kind, training)
-        for kind, training in board.queue
-        if now - training.submitted_at_s > max_wait
-    ]
-    heapq.heapify(overdue)
-    reserved = any(place.reserved_for is not None for place in board.places)
-    places = board.open_places()
-    while overdue and (places or not reserved):
-        _, kind = heapq.heappop(overdue)
-        training = kind.front
-        if training is None:
-            continue
-        code = board.admission.obstacle(training)
-        if code is not None:
-            board.admission.keep_host_for(training, code)
-            continue
-        options = (board.option(kind, training, place) for place in places)
-        option = next((option for option in options if option is not None), None)
-        if option is None:
-            reserved = reserved or _reserve(board, kind, training)
-        elif _release(board, option):
-            places = board.open_places()
-            following = kind.front
-            if following is not None and now - following.submitted_at_s > max_wait:
-                heapq.heappush(overdue, entry(kind, following))
+_DrainKey: TypeAlias = tuple[bool, bool, float, float, int, str]
 
 
-def _release(board: Board, option: Option) -> bool:
-    beside = bool(option.partners)
-    waited = board.snapshot.now_s - option.training.submitted_at_s
-    why = (
-        f"waited {waited:.0f} s, longer than {board.snapshot.limits.max_wait_seconds:g} s, "
-        "so it comes first"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartReservation:
+    """Devices that an overdue training will start on.
+
+    Attributes:
+        training: Whom they are reserved for.
+        kind: Its kind.
+        forecast: Foretells when it can start.
+        starts_in_s: Seconds until it can start on all of them; None for unknown.
+    """
+
+    training: Training
+    kind: Kind
+    forecast: Forecast
+    starts_in_s: float | None
+
+    def keeps_out(self, training: Training, place: Place) -> bool:
+        """Tell whether a training, submitted later, would delay this one."""
+        if not is_later(training, self.training):
+            return False
+        if self.starts_in_s is None:
+            return True
+        then = self.forecast.start_after(self.kind, self.training, place, joining=training)
+        return then is None or then > self.starts_in_s + _SAME_MOMENT_SECONDS
+
+
+def serve_longest_waiting(board: Board, fill: Callable[[Board], None]) -> None:
+    """Have overdue trainings released where they fit; reserve for those that fit nowhere."""
+    overdue_at_s = board.snapshot.now_s - board.snapshot.limits.max_wait_seconds
+    overdue = sorted(
+        (
+            training
+            for training in board.held
+            if training.submitted_at_s < overdue_at_s and training.gpus > 0
+        ),
+        key=age_key,
     )
-    code = ReasonCode.FITS_BESIDE_PARTNER if beside else ReasonCode.FIRST_ON_DEVICE
-    slowdown = board.slowdown(option) if beside else None
-    return board.release(option, code, words.release(option, why, slowdown))
+    forecast = Forecast(board)
+    for _, together in groupby(overdue, key=attrgetter("submitted_at_s")):
+        waiting = [
+            (kind, training)
+            for training in sorted(together, key=attrgetter("priority", "run_id"))
+            if (kind := board.queue.kind_of(training)).is_held(training)
+        ]
+        if not _anything_left(board):
+            return
+        if board.open_places():
+            board.offering = waiting
+            fill(board)
+            board.offering = None
+        for kind, training in waiting:
+            if kind.is_held(training):
+                code = board.admission.obstacle(training)
+                if code is None:
+                    _reserve(board, forecast, kind, training)
+                else:
+                    board.admission.keep_host_for(training, code)
 
 
-def _reserve(board: Board, kind: Kind, training: Training) -> bool:
-    """Reserve the devices of one model that drain first; False where there are too few."""
+def _anything_left(board: Board) -> bool:
+    return any(
+        place.reservation is None and place.device.unavailable is None for place in board.places
+    )
+
+
+def _reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) -> None:
+    """Reserve the devices of one model that drain first; nothing where there are too few."""
     best: list[tuple[_DrainKey, Place]] | None = None
     for places in board.places_by_model.values():
         usable = sorted(
-            (_drain_key(board, kind, place), place.device.id, place)
+            (_drain_key(board, forecast, kind, training, place), place.device.id, place)
             for place in places
             if place.device.unavailable is None
+            and place.reservation is None
             and place.need_of(kind).possible
             and not (training.gpus > 1 and place.device.is_slice)
         )
         chosen = [(key, place) for key, _, place in usable[: training.gpus]]
         if len(chosen) == training.gpus and (best is None or chosen[-1][0] < best[-1][0]):
             best = chosen
-    for _, place in best or ():
-        place.reserved_for = training
-    return best is not None
+    if best is None:
+        return
+    starts = [forecast.start_after(kind, training, place) for _, place in best]
+    known = [seconds for seconds in starts if seconds is not None]
+    reservation = StartReservation(
+        training=training,
+        kind=kind,
+        forecast=forecast,
+        starts_in_s=max(known) if len(known) == len(starts) else None,
+    )
+    for _, place in best:
+        place.reservation = reservation
 
 
-def _drain_key(board: Board, kind: Kind, place: Place) -> _DrainKey:
-    """Order places by when they will be free: known ends first, then the fewest residents."""
+def _drain_key(
+    board: Board, forecast: Forecast, kind: Kind, training: Training, place: Place
+) -> _DrainKey:
+    """Order places by when the training could start: known times first, then fewest residents."""
     limits = board.snapshot.limits
     offer = memory.capacity_mib(place.device, limits) - memory.foreign_mib(place.device)
     need = place.need_of(kind)
     crowded = offer <= 0 or (need.mib is not None and need.mib > offer)
-    remaining = [resident.training.remaining_seconds for resident in place.residents]
-    known = [seconds for seconds in remaining if seconds is not None]
+    start = forecast.start_after(kind, training, place)
     latest_start = max((resident.started_at_s for resident in place.residents), default=0.0)
-    unknown = len(known) < len(remaining)
-    first = float(len(remaining)) if unknown else max(known, default=0.0)
-    return (crowded, unknown, first, latest_start, place.device.index, place.device.id)
+    first = float(len(place.residents)) if start is None else start
+    return (crowded, start is None, first, latest_start, place.device.index, place.device.id)

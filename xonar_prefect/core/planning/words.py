@@ -106,6 +106,12 @@ def obstacle(
             f"{place.label} has {quoted(place.unprofiled)}, whose memory peak is not known yet; "
             "nobody joins until it is."
         )
+    if code is ReasonCode.KNOWN_TO_CLASH:
+        clashing = quoted(place.clashing(kind.trainings[0]))
+        return (
+            f"{place.label} has {clashing}, and such a training ran out of memory beside {who} "
+            "before, whatever they had requested."
+        )
     if code is ReasonCode.GANG_INCOMPLETE:
         return _gang(kind.trainings[0], place, who)
     return memory.shortage(place.need_of(kind), place.device, limits, who)

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from xonar_prefect.core.policies.adaptive import Adaptive
 from xonar_prefect.core.policies.base import Policy
 from xonar_prefect.core.policies.complementary import Complementary
+from xonar_prefect.core.policies.horus import Horus
+from xonar_prefect.core.policies.lucid import Lucid
 from xonar_prefect.core.policies.parallel import Parallel
 from xonar_prefect.core.policies.serial import Serial
 from xonar_prefect.errors import UnknownPolicyError
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {policy.name: policy for policy in (Complementary(), Parallel(), Serial())}
+    {
+        policy.name: policy
+        for policy in (Adaptive(), Complementary(), Horus(), Lucid(), Parallel(), Serial())
+    }
 )
 
 __all__ = ["POLICIES", "Policy", "policy_named"]

@@ -21,7 +21,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xonar_prefect.core.models import Alternative, Decision, ReasonCode, Snapshot, Training
-from xonar_prefect.core.planning import Board, Choice, Option, Place, first_in_queue, plan
+from xonar_prefect.core.planning import (
+    Board,
+    Choice,
+    Option,
+    Place,
+    each_place,
+    first_in_queue,
+    plan,
+)
 from xonar_prefect.core.planning.words import MOST_ALTERNATIVES, percent, quoted
 
 
@@ -112,7 +120,7 @@ class Complementary:
 
     def decide(self, snapshot: Snapshot) -> tuple[Decision, ...]:
         """Return exactly one decision per held training, in queue order."""
-        return plan(snapshot, _choose)
+        return plan(snapshot, each_place(_choose))
 
 
 def _choose(board: Board, place: Place) -> Choice | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xonar_prefect.core.models import Decision, Snapshot
-from xonar_prefect.core.planning import first_in_queue, plan
+from xonar_prefect.core.planning import each_place, first_in_queue, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +16,4 @@ class Serial:
 
     def decide(self, snapshot: Snapshot) -> tuple[Decision, ...]:
         """Return exactly one decision per held training, in queue order."""
-        return plan(snapshot, first_in_queue, share=False)
+        return plan(snapshot, each_place(first_in_queue), share=False)

@@ -136,7 +136,9 @@ class Knowledge:
         """The model built from what was observed, but for the very latest of very many."""
         if self._interference is None or self._news > _NEWS_SHARE * len(self._observations):
             self._interference = InterferenceModel.from_observations(
-                self._observations.values(), self.profiles
+                self._observations.values(),
+                self.profiles,
+                {kind: {"training": kind} for _, kind, _ in self._observations},
             )
             self._news = 0
         return self._interference

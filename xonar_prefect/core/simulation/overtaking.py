@@ -8,7 +8,7 @@ from dataclasses import replace
 from xonar_prefect.core.models import Decision, Release, Resident, Snapshot, Training
 from xonar_prefect.core.planning import Board
 from xonar_prefect.core.planning.kinds import kind_key
-from xonar_prefect.core.planning.places import age_key
+from xonar_prefect.core.planning.places import age_key, is_later
 from xonar_prefect.core.simulation.result import Outcome
 
 _SAME_MOMENT_S = 1e-6
@@ -32,7 +32,7 @@ class OvertakingWatch:
         released = {each.training.run_id for each in releases}
         overdue = _oldest_of_each_kind(snapshot, released)
         for release in releases:
-            older = [each for each in overdue if age_key(each) < age_key(release.training)]
+            older = [each for each in overdue if is_later(release.training, each)]
             if any(_could_start(snapshot, each, release.devices, releases) for each in older):
                 self.count += 1
 

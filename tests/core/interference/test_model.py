@@ -172,7 +172,7 @@ def test_sharing_cost_is_learned_per_device_model() -> None:
         for a, b in itertools.permutations(fractions, 2)
     ]
     learned = model_of(seen, [profile(key, active) for key, active in fractions.items()])
-    assert learned.sharing_costs[MODEL] == pytest.approx(0.5, abs=0.03)
+    assert learned.lessons.sharing_costs[MODEL] == pytest.approx(0.5, abs=0.03)
     unseen = learned.predict(Load("new", 0.6), [Load("other", 0.6)], MODEL)
     assert unseen == pytest.approx(1 + 1.5 * 0.36, rel=0.03)
     elsewhere = learned.predict(Load("new", 0.6), [Load("other", 0.6)], "A100")
@@ -225,7 +225,7 @@ def test_snapshot_gives_the_fractions_of_held_running_and_absent_kinds() -> None
     )
     learned = InterferenceModel.of(taken)
     assert learned.fractions == {(MODEL, "a"): 0.8, (MODEL, "b"): 0.9, (MODEL, "c"): 0.7}
-    assert learned.sharing_costs[MODEL] > 0.1
+    assert learned.lessons.sharing_costs[MODEL] > 0.1
 
 
 def test_load_of_a_training_is_its_kind_and_activity_on_that_model() -> None:

@@ -1,0 +1,80 @@
+"""Backfill, proved on whole simulated queues: who waited too long starts no later for it."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.building import MODEL, device, profile
+from xonar_prefect.core.models import Decision, Hold, Limits, Snapshot
+from xonar_prefect.core.policies import POLICIES
+from xonar_prefect.core.simulation import Submission, World, simulate
+from xonar_prefect.core.simulation.truth import ProcessorSharing
+
+ACTIVE = {"idle": 0.1, "half": 0.5, "busy": 0.9}
+MAX_WAIT_S = 100.0
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[World, list[Submission]]:
+    devices = draw(st.integers(1, 3))
+    world = World(
+        devices=tuple(device(index, memory=1000) for index in range(devices)),
+        truth=ProcessorSharing(
+            active_fractions={(MODEL, kind): active for kind, active in ACTIVE.items()},
+            sharing_cost=0.1,  # what the model believes at first
+        ),
+        profiles={kind: {MODEL: profile(kind, active, 100)} for kind, active in ACTIVE.items()},
+        reference_models=(MODEL,),
+        limits=Limits(max_wait_seconds=MAX_WAIT_S, margin_ratio=0.0, margin_mib=0),
+    )
+    submissions = [
+        Submission(
+            name=f"t{number}",
+            kind=draw(st.sampled_from(sorted(ACTIVE))),
+            submitted_at_s=draw(st.integers(0, 20)) * 10.0 + number,
+            solo_seconds=draw(st.integers(1, 30)) * 10.0,
+            gpus=draw(st.sampled_from([1, 1, 1, min(2, devices)])),
+            memory_request_mib=draw(st.sampled_from([200, 400, 700, 1000])),
+        )
+        for number in range(draw(st.integers(2, 9)))
+    ]
+    return world, sorted(submissions, key=lambda each: each.submitted_at_s)
+
+
+def starts(world: World, queue: list[Submission]) -> dict[str, float]:
+    run = simulate(world, queue, POLICIES["parallel"])
+    return {outcome.submission.name: outcome.started_at_s for outcome in run.outcomes}
+
+
+@settings(max_examples=150, deadline=None)
+@given(queues())
+def test_the_longest_waiting_starts_no_later_for_all_that_was_submitted_after_it(
+    case: tuple[World, list[Submission]],
+) -> None:
+    world, queue = case
+    overdue: list[tuple[float, str]] = []
+
+    def watch(snapshot: Snapshot, decisions: tuple[Decision, ...]) -> None:
+        late = [
+            decision.training
+            for decision in decisions
+            if isinstance(decision, Hold)
+            and snapshot.now_s - decision.training.submitted_at_s > MAX_WAIT_S
+        ]
+        if late and not overdue:
+            oldest = min(late, key=lambda training: training.submitted_at_s)
+            overdue.append((snapshot.now_s, oldest.name))
+
+    run = simulate(world, queue, POLICIES["parallel"], watch=watch)
+    if not overdue:
+        return
+    since_s, name = overdue[0]
+    started = {outcome.submission.name: outcome.started_at_s for outcome in run.outcomes}
+    submitted = {each.name: each.submitted_at_s for each in queue}
+    without_later = [
+        each
+        for each in queue
+        if submitted[each.name] <= submitted[name] or started[each.name] < since_s
+    ]
+    assert started[name] <= starts(world, without_later)[name] + 1e-3

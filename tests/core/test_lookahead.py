@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xonar_prefect.core.lookahead import Future, Pause, Scene, cost
+
+
+def speeds(slowdown: float):  # type: ignore[no-untyped-def]
+    """Everybody is slowed down by the same factor for each partner."""
+    return lambda loads: tuple(1.0 / slowdown ** (len(loads) - 1) for _ in loads)
+
+
+def future(
+    seconds: float, *, weight: float = 1.0, mib: int | None = 10, **values: object
+) -> Future:
+    return Future(seconds=seconds, load=0, weight=weight, mib=mib, **values)  # type: ignore[arg-type]
+
+
+def scene(
+    *running: Future,
+    waiting: tuple[Future, ...] = (),
+    slowdown: float = 1.25,
+    slots: int = 2,
+    behind: float = 0.0,
+) -> Scene:
+    return Scene(running, waiting, slots, 100, behind, speeds(slowdown), 30.0)
+
+
+def test_one_alone_takes_its_time() -> None:
+    assert cost(scene(future(100.0)), None) == pytest.approx(100.0)
+    assert cost(scene(), future(100.0, weight=2.0)) == pytest.approx(200.0)
+
+
+def test_two_together_end_as_their_slowdowns_say() -> None:
+    # both at 1 / 1.25: the shorter ends at 125, the longer has 100 left then
+    assert cost(scene(future(200.0)), future(100.0)) == pytest.approx(125.0 + 225.0)
+
+
+def test_who_is_held_back_comes_when_the_first_has_ended() -> None:
+    waiting = (future(50.0),)
+    alone = cost(scene(future(100.0), waiting=waiting), None, Pause.UNTIL_NEXT_END)
+    assert alone == pytest.approx(100.0 + 150.0)
+
+
+def test_sharing_that_makes_all_slower_is_not_foreseen() -> None:
+    waiting = (future(100.0),)
+    assert cost(scene(future(100.0), waiting=waiting, slowdown=3.0), None) == pytest.approx(300.0)
+
+
+def test_a_short_one_is_foreseen_beside_a_long_one_even_at_a_loss() -> None:
+    together = cost(scene(future(36000.0), waiting=(future(60.0),), slowdown=1 / 0.49), None)
+    assert together < 36000.0 + 36060.0
+
+
+def test_all_who_wait_behind_pay_for_every_second() -> None:
+    few, many = scene(future(100.0)), scene(future(100.0), behind=5.0)
+    assert cost(many, None) - cost(few, None) == pytest.approx(500.0)
+
+
+def test_nobody_comes_where_memory_lacks() -> None:
+    full = scene(future(100.0, mib=95), waiting=(future(10.0),))
+    assert cost(full, None) == pytest.approx(100.0 + 110.0)
+
+
+def test_an_unprofiled_one_starts_alone_and_keeps_others_away_for_a_while() -> None:
+    blind = future(100.0, mib=None, blind=True, kind=1)
+    joined = cost(scene(waiting=(future(10.0),)), blind)
+    # the whole device is its own, so the other comes after it
+    assert joined == pytest.approx(100.0 + 110.0)
+
+
+def test_a_higher_priority_comes_first_though_it_is_longer() -> None:
+    urgent, cheap = future(100.0, priority=1), future(10.0, priority=2)
+    end = cost(scene(future(50.0), waiting=(urgent, cheap), slots=1), None)
+    assert end == pytest.approx(50.0 + 150.0 + 160.0)
+
+
+@given(
+    st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=6),
+    st.floats(1.0, 3.0),
+    st.integers(1, 3),
+)
+def test_everybody_is_served_and_nobody_faster_than_alone(
+    lengths: list[float], slowdown: float, slots: int
+) -> None:
+    all_of_them = tuple(future(seconds) for seconds in sorted(lengths))
+    total = cost(scene(waiting=all_of_them, slowdown=slowdown, slots=slots), None)
+    assert total >= sum(lengths) - 1e-3
+    serial = sum(seconds * (len(lengths) - i) for i, seconds in enumerate(sorted(lengths)))
+    if slots == 1:
+        assert total == pytest.approx(serial)

@@ -1,0 +1,279 @@
+"""What observed co-runs teach: effects in log space, each shrunk by how much speaks for it.
+
+    log(slowdown / prior) = device model + what the training suffers + what its partners cause
+                            + what is special about this very set
+
+The first three are fitted together in a few sweeps, so that a training that was only ever seen
+beside bad partners is not taken for one that suffers. A kind's effect is drawn towards what is
+known of the kinds alike, and that towards nothing: `(sum + K * alike) / (n + K)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from xonar_prefect.core.interference.likeness import Likeness, similarity
+from xonar_prefect.core.interference.queueing import (
+    FIRST_SHARING_COST,
+    mean_number_active,
+    prior_slowdown,
+)
+from xonar_prefect.core.models import Observation
+
+K_DEVICE = 4.0
+K_MEAN = 1.0
+K_SUFFERS = 2.0
+K_CAUSES = 2.0
+K_ALIKE = 1.0
+K_SET = 0.5
+SCALE = 1.5
+SWEEPS = 3
+HALF_TRUSTED_STEPS = 10.0
+HALF_LIFE_S = 30 * 86400.0
+UNKNOWN_FRACTION = 0.5
+_HALF_ACTIVE_PAIR = 0.25  # u * L of two half-active trainings
+
+At = tuple[str, str]  # device model and profile key
+SetAt = tuple[str, str, tuple[str, ...]]
+
+
+class Case(NamedTuple):
+    """What was observed of one training beside one set of partners."""
+
+    model: str
+    key: str
+    partners: tuple[str, ...]
+    left_over: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The effects of one direction, suffering or causing, by device model and kind.
+
+    Attributes:
+        sums: Weighted sums of what was seen of each kind.
+        weights: The weights of those sums.
+        likenesses: What kinds are compared by.
+        k: How much an effect is drawn towards that of the kinds alike.
+    """
+
+    sums: Mapping[At, float]
+    weights: Mapping[At, float]
+    likenesses: Mapping[str, Likeness]
+    k: float
+    _known: dict[At, float] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, model: str, key: str | None, likeness: Likeness | None = None) -> float:
+        """Return the effect of a kind, from its own observations and of those alike."""
+        if key is None and likeness is None:
+            return 0.0
+        at = (model, key or "")
+        effect = self._known.get(at) if key is not None else None
+        if effect is None:
+            alike = self._alike(at, likeness or self.likenesses.get(key or ""))
+            weight = self.weights.get(at, 0.0)
+            effect = (self.sums.get(at, 0.0) + self.k * alike) / (weight + self.k)
+            if key is not None:
+                self._known[at] = effect
+        return effect
+
+    def weight_of(self, model: str, key: str | None) -> float:
+        """Return how much was observed of a kind."""
+        return 0.0 if key is None else self.weights.get((model, key), 0.0)
+
+    def _alike(self, at: At, likeness: Likeness | None) -> float:
+        if likeness is None:
+            return 0.0
+        total = weight = 0.0
+        for (model, key), seen in self.weights.items():
+            other = self.likenesses.get(key)
+            if model != at[0] or other is None or key == at[1]:
+                continue
+            share = similarity(likeness, other, SCALE)
+            total += share * self.sums[model, key]
+            weight += share * seen
+        return total / (weight + K_ALIKE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """What all observations together teach.
+
+    Attributes:
+        sharing_costs: The sharing cost of each device model.
+        means: What is left over on average on each device model.
+        suffering: How much kinds suffer.
+        causing: How much they make others suffer.
+        sets: What is special about a training beside a very set.
+        set_weights: How much was observed of it.
+    """
+
+    sharing_costs: Mapping[str, float]
+    means: Mapping[str, float]
+    suffering: Effects
+    causing: Effects
+    sets: Mapping[SetAt, float]
+    set_weights: Mapping[SetAt, float]
+
+
+NOTHING_LEARNT = Lessons(
+    {}, {}, Effects({}, {}, {}, K_SUFFERS), Effects({}, {}, {}, K_CAUSES), {}, {}
+)
+
+
+def learn(
+    observations: Iterable[Observation],
+    fractions: Mapping[At, float],
+    likenesses: Mapping[str, Likeness],
+) -> Lessons:
+    """Return what these co-runs teach; their order does not matter.
+
+    Args:
+        observations: The co-runs.
+        fractions: Known active fractions.
+        likenesses: What kinds are compared by, by profile key.
+    """
+    ordered = sorted(
+        observations,
+        key=lambda o: (o.device_model, o.profile_key, o.partner_keys, o.slowdown, o.steps),
+    )
+    if not ordered:
+        return NOTHING_LEARNT
+    newest_s = max(observation.observed_at_s for observation in ordered)
+    weights = [_weight(observation, newest_s) for observation in ordered]
+    costs = _sharing_costs(ordered, weights, fractions)
+    cases = _cases(ordered, weights, fractions, costs)
+    means = _means(cases)
+    suffering = Effects({}, {}, likenesses, K_SUFFERS)
+    causing = Effects({}, {}, likenesses, K_CAUSES)
+    for _ in range(SWEEPS):
+        suffering = _suffering(cases, means, causing, likenesses)
+        causing = _causing(cases, means, suffering, likenesses)
+    sets: dict[SetAt, float] = {}
+    set_weights: dict[SetAt, float] = {}
+    for case in cases:
+        special = case.left_over - means[case.model]
+        special -= suffering.of(case.model, case.key) + mean_cause(causing, case)
+        at = (case.model, case.key, case.partners)
+        sets[at] = special * case.weight / (case.weight + K_SET)
+        set_weights[at] = case.weight
+    return Lessons(costs, means, suffering, causing, sets, set_weights)
+
+
+def mean_cause(causing: Effects, case: Case) -> float:
+    """Return what the partners of a case cause, on average over them."""
+    effects = [causing.of(case.model, partner) for partner in case.partners]
+    return math.fsum(effects) / max(1, len(effects))
+
+
+def activity(
+    key: str, partner_keys: Sequence[str], model: str, fractions: Mapping[At, float]
+) -> tuple[float, list[float], bool]:
+    """Return the fractions of a training and its partners, and whether all of them are known."""
+    own = fractions.get((model, key))
+    others = [fractions.get((model, partner)) for partner in partner_keys]
+    known = own is not None and all(fraction is not None for fraction in others)
+    return (
+        UNKNOWN_FRACTION if own is None else own,
+        sorted(UNKNOWN_FRACTION if fraction is None else fraction for fraction in others),
+        known,
+    )
+
+
+def _weight(observation: Observation, newest_s: float) -> float:
+    age_s = newest_s - observation.observed_at_s
+    trust = observation.steps / (observation.steps + HALF_TRUSTED_STEPS)
+    return float(trust * 0.5 ** (age_s / HALF_LIFE_S))
+
+
+def _sharing_costs(
+    observations: Sequence[Observation], weights: Sequence[float], fractions: Mapping[At, float]
+) -> dict[str, float]:
+    """Fit the sharing cost of each device model; the prior weighs `K_DEVICE` half-active pairs."""
+    doubt = K_DEVICE * _HALF_ACTIVE_PAIR**2
+    fitted: dict[str, list[float]] = {}
+    for observation, weight in zip(observations, weights, strict=True):
+        model = observation.device_model
+        own, others, known = activity(
+            observation.profile_key, observation.partner_keys, model, fractions
+        )
+        if not known:
+            continue
+        overlap = own * mean_number_active(others)
+        sums = fitted.setdefault(model, [doubt * (1.0 + FIRST_SHARING_COST), doubt])
+        sums[0] += weight * overlap * (observation.slowdown - 1.0)
+        sums[1] += weight * overlap**2
+    return {model: max(0.0, excess / square) - 1.0 for model, (excess, square) in fitted.items()}
+
+
+def _cases(
+    observations: Sequence[Observation],
+    weights: Sequence[float],
+    fractions: Mapping[At, float],
+    costs: Mapping[str, float],
+) -> list[Case]:
+    """Gather what was observed of each set: one case each, however often it was seen."""
+    totals: dict[SetAt, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for observation, weight in zip(observations, weights, strict=True):
+        partners = tuple(sorted(observation.partner_keys))
+        sums = totals[observation.device_model, observation.profile_key, partners]
+        sums[0] += weight * math.log(observation.slowdown)
+        sums[1] += weight
+    cases = []
+    for (model, key, partners), (total, weight) in totals.items():
+        own, others, _ = activity(key, partners, model, fractions)
+        prior = prior_slowdown(own, others, costs.get(model, FIRST_SHARING_COST))
+        cases.append(Case(model, key, partners, total / weight - math.log(prior), weight))
+    return cases
+
+
+def _means(cases: Iterable[Case]) -> dict[str, float]:
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for case in cases:
+        trust = _trust(case)
+        sums[case.model][0] += trust * case.left_over
+        sums[case.model][1] += trust
+    return {model: total / (weight + K_MEAN) for model, (total, weight) in sums.items()}
+
+
+def _trust(case: Case) -> float:
+    """Return how much a set says about others: at most as much as one that is known well."""
+    return min(1.0, case.weight)
+
+
+def _suffering(
+    cases: Iterable[Case],
+    means: Mapping[str, float],
+    causing: Effects,
+    likenesses: Mapping[str, Likeness],
+) -> Effects:
+    sums: dict[At, float] = defaultdict(float)
+    weights: dict[At, float] = defaultdict(float)
+    for case in cases:
+        trust = _trust(case)
+        left = case.left_over - means[case.model] - mean_cause(causing, case)
+        sums[case.model, case.key] += trust * left
+        weights[case.model, case.key] += trust
+    return Effects(dict(sums), dict(weights), likenesses, K_SUFFERS)
+
+
+def _causing(
+    cases: Iterable[Case],
+    means: Mapping[str, float],
+    suffering: Effects,
+    likenesses: Mapping[str, Likeness],
+) -> Effects:
+    sums: dict[At, float] = defaultdict(float)
+    weights: dict[At, float] = defaultdict(float)
+    for case in cases:
+        trust = _trust(case)
+        left = case.left_over - means[case.model] - suffering.of(case.model, case.key)
+        for partner in set(case.partners):
+            sums[case.model, partner] += trust * left
+            weights[case.model, partner] += trust
+    return Effects(dict(sums), dict(weights), likenesses, K_CAUSES)

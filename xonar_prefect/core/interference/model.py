@@ -1,0 +1,154 @@
+"""The model of who slows whom: the queueing prior, corrected by what was observed.
+
+From coarse to fine: the sharing cost of the device model, what a training suffers and its partners
+cause with others (drawn towards kinds alike), this very set; see `learning`. Where an active
+fraction is unknown, one half stands in for it on both sides, so that the levels above learn the
+difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xonar_prefect.core.interference.learning import (
+    K_CAUSES,
+    K_SET,
+    K_SUFFERS,
+    NOTHING_LEARNT,
+    UNKNOWN_FRACTION,
+    At,
+    Lessons,
+    learn,
+)
+from xonar_prefect.core.interference.likeness import likeness_of
+from xonar_prefect.core.interference.load import Load
+from xonar_prefect.core.interference.queueing import FIRST_SHARING_COST, prior_slowdown
+from xonar_prefect.core.interference.speeds import SpeedTable
+from xonar_prefect.core.models import Observation, Profile, Snapshot
+
+SPREAD_OF_KIND = 0.15
+"""Spread, as a standard deviation of the logarithm, of what kinds suffer or cause, at first."""
+SPREAD_OF_SET = 0.12
+"""The same of what is special about a set."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterferenceModel:
+    """A frozen model of who slows whom; build it with `from_observations` or `of`.
+
+    Attributes:
+        fractions: Known active fractions by device model and profile key.
+        lessons: What was learnt from co-runs.
+    """
+
+    fractions: Mapping[At, float]
+    lessons: Lessons
+    _tables: dict[str, SpeedTable] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> InterferenceModel:
+        """Build the model from all that a snapshot knows."""
+        if not snapshot.observations:
+            return cls({}, NOTHING_LEARNT)
+        trainings = [*snapshot.held]
+        trainings += [r.training for device in snapshot.devices for r in device.residents]
+        profiles = [profile for t in trainings for profile in t.profiles.values()]
+        parameters = {t.profile_key: t.parameters for t in trainings if t.profile_key is not None}
+        return cls.from_observations(
+            snapshot.observations, [*snapshot.profiles, *profiles], parameters
+        )
+
+    @classmethod
+    def from_observations(
+        cls,
+        observations: Iterable[Observation],
+        profiles: Iterable[Profile],
+        parameters: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> InterferenceModel:
+        """Build the model; the order of its sources does not matter.
+
+        Args:
+            observations: Measured co-runs.
+            profiles: Profiles of the kinds in them.
+            parameters: What shapes the work of these kinds, by profile key.
+        """
+        fractions = {
+            (p.device_model, p.key): p.active_fraction
+            for p in profiles
+            if p.active_fraction is not None
+        }
+        known = {key: likeness_of(values) for key, values in (parameters or {}).items()}
+        likenesses = {key: likeness for key, likeness in known.items() if likeness is not None}
+        return cls(fractions, learn(observations, fractions, likenesses))
+
+    def predict(self, load: Load, partners: Sequence[Load], device_model: str) -> float | None:
+        """Return the slowdown of a training beside these partners, at least 1.
+
+        Returns:
+            1.0 without partners; None when an active fraction is unknown and the training was
+            never observed beside anybody on this device model.
+        """
+        informed = all(self._fraction(each, device_model) is not None for each in (load, *partners))
+        seen = self.lessons.suffering.weight_of(device_model, load.key) > 0
+        if partners and not informed and not seen:
+            return None
+        return self.expect(load, partners, device_model)
+
+    def expect(self, load: Load, partners: Sequence[Load], device_model: str) -> float:
+        """Return the same, or the best guess where nothing is known of these trainings."""
+        if not partners:
+            return 1.0
+        lessons = self.lessons
+        own = self._fraction(load, device_model)
+        others = [self._fraction(partner, device_model) for partner in partners]
+        prior = prior_slowdown(
+            UNKNOWN_FRACTION if own is None else own,
+            sorted(UNKNOWN_FRACTION if fraction is None else fraction for fraction in others),
+            lessons.sharing_costs.get(device_model, FIRST_SHARING_COST),
+        )
+        correction = lessons.means.get(device_model, 0.0)
+        correction += lessons.suffering.of(device_model, load.key, load.likeness)
+        correction += math.fsum(
+            lessons.causing.of(device_model, partner.key, partner.likeness) for partner in partners
+        ) / len(partners)
+        at = _set_at(load, partners, device_model)
+        if at is not None:
+            correction += lessons.sets.get(at, 0.0)
+        return max(1.0, prior * math.exp(correction))
+
+    def speeds(self, device_model: str) -> SpeedTable:
+        """Return the speeds of sets of trainings on a device model, by the same expectation."""
+        table = self._tables.get(device_model)
+        if table is None:
+            table = self._tables[device_model] = SpeedTable(self.expect, device_model)
+        return table
+
+    def spread(self, load: Load, partners: Sequence[Load], device_model: str) -> float:
+        """Return the uncertainty of a prediction, a standard deviation of its logarithm."""
+        if not partners:
+            return 0.0
+        lessons = self.lessons
+        suffered = lessons.suffering.weight_of(device_model, load.key)
+        caused = min(lessons.causing.weight_of(device_model, each.key) for each in partners)
+        at = _set_at(load, partners, device_model)
+        together = 0.0 if at is None else lessons.set_weights.get(at, 0.0)
+        of_kinds = K_SUFFERS / (suffered + K_SUFFERS) + K_CAUSES / (caused + K_CAUSES)
+        of_set = K_SET / (together + K_SET)
+        # what is known of the very set leaves nothing to doubt in its parts
+        return math.sqrt(of_set * (of_kinds * SPREAD_OF_KIND**2 + SPREAD_OF_SET**2))
+
+    def _fraction(self, load: Load, device_model: str) -> float | None:
+        if load.active_fraction is not None or load.key is None:
+            return load.active_fraction
+        return self.fractions.get((device_model, load.key))
+
+
+def _set_at(
+    load: Load, partners: Sequence[Load], device_model: str
+) -> tuple[str, str, tuple[str, ...]] | None:
+    keys = [partner.key for partner in partners if partner.key is not None]
+    if load.key is None or len(keys) < len(partners):
+        return None
+    return (device_model, load.key, tuple(sorted(keys)))

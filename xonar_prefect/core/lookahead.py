@@ -1,0 +1,218 @@
+"""What becomes of one device: who finishes when, if a certain training comes next.
+
+The future of a device is played through with expected durations and slowdowns: whoever runs
+progresses at the speed that the set on the device leaves it, and whenever a slot is free, a simple
+rule decides who comes next. The rule is only a guess at what will be decided then, since every
+later decision is made anew; but it prices the first step with all that follows from it.
+
+Costs are sums of weighted completion times from now on, in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+LOOK = 3
+"""How many of the next in line a slot is offered to while the future is played through."""
+
+Speeds = Callable[[tuple[int, ...]], tuple[float, ...]]
+"""The speed of each training of a set, by their loads: 1 alone, 1 / slowdown beside others."""
+
+
+class Future(NamedTuple):
+    """A training that runs on the device or will be offered to it.
+
+    Attributes:
+        seconds: Time it still needs alone on this device.
+        load: Number of its kind, for the speeds.
+        weight: What a second of its completion time counts.
+        mib: Memory that it takes; None for all of it.
+        priority: Nobody with a larger number comes before it.
+        blind: Starts only on an empty device, and nobody joins before it is profiled.
+        kind: Number of its kind in the queue; -1 for running ones.
+    """
+
+    seconds: float
+    load: int
+    weight: float
+    mib: int | None
+    priority: int = 1
+    blind: bool = False
+    kind: int = -1
+
+
+class Scene(NamedTuple):
+    """A device and who waits for it.
+
+    Attributes:
+        running: Who is on it.
+        waiting: Who will come to it, in the order of preference.
+        slots: Trainings that it takes.
+        room_mib: Memory for all of them together.
+        behind: Weight of those who wait for this device beyond `waiting`.
+        speeds: The speeds of sets.
+        profile_seconds: How long a blind training keeps others away.
+    """
+
+    running: tuple[Future, ...]
+    waiting: Sequence[Future]
+    slots: int
+    room_mib: int
+    behind: float
+    speeds: Speeds
+    profile_seconds: float
+
+
+class Pause(Enum):
+    """For how long nobody else may come."""
+
+    NO = 0
+    UNTIL_NEXT_END = 1
+    UNTIL_EMPTY = 2
+
+
+def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
+    """Return the sum of completion times if `first` joins now.
+
+    Args:
+        scene: The device; `first` is not among its waiting.
+        first: Who comes now; None for nobody.
+        pause: For how long the slots that are then free stay free.
+    """
+    speeds_of = scene.speeds
+    running = list(scene.running)
+    left = [each.seconds for each in running]
+    if first is not None:
+        running.append(first)
+        left.append(first.seconds)
+    waiting = list(scene.waiting)
+    weight_waiting = scene.behind
+    for each in waiting:
+        weight_waiting += each.weight
+    profiled: set[int] = set()
+    closed_for = scene.profile_seconds if first is not None and first.blind else 0.0
+    blind_kind = first.kind if closed_for and first is not None else -1
+    now = total = 0.0
+    while True:
+        if not closed_for and pause is Pause.NO:
+            while waiting and len(running) < scene.slots:
+                place = _next(scene, running, left, waiting, weight_waiting, profiled)
+                if place is None:
+                    break
+                chosen = waiting.pop(place)
+                weight_waiting -= chosen.weight
+                running.append(chosen)
+                left.append(chosen.seconds)
+                if chosen.blind and chosen.kind not in profiled:
+                    closed_for, blind_kind = scene.profile_seconds, chosen.kind
+                    break
+        if not running:
+            break
+        count = len(running)
+        speeds = speeds_of(tuple([each.load for each in running]))
+        step = min(map(_quotient, left, speeds))
+        if closed_for:
+            step = min(step, closed_for)
+            closed_for -= step
+            if closed_for <= 1e-9:
+                closed_for = 0.0
+                profiled.add(blind_kind)
+        now += step
+        index = 0
+        for speed in speeds:
+            rest = left[index] - step * speed
+            if rest <= 1e-6:
+                total += now * running[index].weight
+                del running[index], left[index]
+            else:
+                left[index] = rest
+                index += 1
+        if not running:
+            closed_for = 0.0
+        if not running or (pause is Pause.UNTIL_NEXT_END and len(running) < count):
+            pause = Pause.NO
+    for each in waiting:  # what never fits here: it waits at least as long as the device is busy
+        total += (now + each.seconds) * each.weight
+    return total + now * scene.behind
+
+
+def _quotient(work: float, speed: float) -> float:
+    return work / speed
+
+
+def _next(
+    scene: Scene,
+    running: list[Future],
+    left: list[float],
+    waiting: list[Future],
+    weight_waiting: float,
+    profiled: set[int],
+) -> int | None:
+    """Return the place in line of who comes next; None for nobody."""
+    if not running:
+        return 0
+    used = 0
+    for each in running:
+        if each.mib is None:
+            return None
+        used += each.mib
+    room = scene.room_mib - used
+    loads = tuple([each.load for each in running])
+    alone = scene.speeds(loads)
+    best: int | None = None
+    least = 0.0
+    looked = 0
+    priority = None
+    for place, candidate in enumerate(waiting):
+        if candidate.mib is None or candidate.mib > room:
+            continue
+        if candidate.blind and candidate.kind not in profiled:
+            continue
+        if priority is not None and candidate.priority != priority:
+            break
+        priority = candidate.priority
+        together = scene.speeds((*loads, candidate.load))
+        price = _price(running, left, alone, candidate, together, weight_waiting)
+        if price is not None and (best is None or price < least):
+            best, least = place, price
+        looked += 1
+        if looked == LOOK:
+            break
+    return best
+
+
+def _price(
+    running: list[Future],
+    left: list[float],
+    alone: tuple[float, ...],
+    candidate: Future,
+    together: tuple[float, ...],
+    weight_waiting: float,
+) -> float | None:
+    """Return what it costs the device, per weight, to serve the candidate now; None: wait better.
+
+    Beside one training the two are followed to their ends; beside more, only whether the set as a
+    whole becomes faster counts.
+    """
+    speed = together[-1]
+    if len(running) > 1:
+        if sum(together) <= sum(alone):
+            return None
+        return candidate.seconds / speed / candidate.weight
+    there = running[0]
+    rest = left[0]
+    finish = candidate.seconds / speed
+    end_there = rest / together[0]
+    if finish <= end_there:
+        end = finish
+        clear = end_there = finish + (rest - finish * together[0])
+    else:
+        clear = end = end_there + (candidate.seconds - end_there * speed)
+    delay = there.weight * (end_there - rest)
+    others = max(0.0, weight_waiting - candidate.weight)
+    serial = rest + candidate.seconds
+    if candidate.weight * (end - serial) + delay + others * (clear - serial) > 0:
+        return None
+    return (clear - rest + delay) / candidate.weight
