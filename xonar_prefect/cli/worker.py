@@ -45,7 +45,7 @@ def start(
         name: The worker's name; the host's by default. Keep it over restarts.
         work_queue: A queue of the pool to serve; repeat for several. All of them by default.
         limit: Trainings that run at once; held ones do not count.
-        policy: Who runs beside whom: serial, parallel or complementary.
+        policy: Who runs beside whom: adaptive, complementary, lucid, horus, parallel or serial.
         devices: GPUs (nvidia), processor cores (cpu), or whatever there is (auto).
         cpu_devices: Processor cores that stand in as devices, such as `0,2-3`.
         max_wait_seconds: Age from which no later training may take the place of a held one.
