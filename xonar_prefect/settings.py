@@ -56,7 +56,7 @@ class XonarSettings(BaseSettings):
         Path | None,
         Field(
             description="Directory of the locks that keep two workers off one device; by default "
-            "one for all workers of this user on this host."
+            "one for all workers on this host."
         ),
     ] = None
     policy: Annotated[

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ import pytest
 
 from tests.disks import fill
 from xonar_prefect.errors import DevicesTakenError, SettingsError, WorkerNameTakenError
-from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.locks import Locks, default_lock_directory
 
 Hold = Callable[[str], "subprocess.Popen[str]"]
 Launch = Callable[..., "subprocess.Popen[bytes]"]
@@ -41,7 +42,7 @@ import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
-from xonar_prefect.worker.locks import Locks
+from xonar_prefect.worker.locks import Locks, default_lock_directory
 locks = Locks(Path(sys.argv[1]))
 {taking}
 print("taken", flush=True)
@@ -166,13 +167,38 @@ def test_a_lock_that_was_tidied_away_while_it_was_taken_binds_nobody(
 
     def tidied_up_before(file: IO[str], operation: int) -> None:
         monkeypatch.setattr(fcntl, "flock", real)
-        Path(file.name).unlink()
+        Path(f"/proc/self/fd/{file.fileno()}").readlink().unlink()
         real(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", tidied_up_before)
     assert locks.take_devices(["cpu-0"], owner="me") == {"cpu-0"}
     with pytest.raises(DevicesTakenError):
         Locks(tmp_path).take_devices(["cpu-0"], owner="other")
+
+
+def test_locks_are_shared_with_workers_of_other_users(tmp_path: Path) -> None:
+    umask = os.umask(0o077)
+    locks = Locks(tmp_path / "locks")
+    locks.take_devices(["cpu-0"], owner="one")
+    os.umask(umask)
+    assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777
+    files = list((tmp_path / "locks").iterdir())
+    assert files
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o666}
+    assert str(default_lock_directory()).startswith(tempfile.gettempdir())
+    assert str(os.getuid()) not in default_lock_directory().name
+    locks.close()
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(locks: Locks, tmp_path: Path) -> None:
+    locks.take_devices(["cpu-0"], owner="one")
+    locks.close()
+    for file in tmp_path.glob("*.lock"):
+        file.unlink()
+        file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingsError, match="XONAR_LOCK_DIRECTORY"):
+        locks.take_devices(["cpu-0"], owner="one")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_locks_in_use_are_kept_from_being_tidied_away(locks: Locks, tmp_path: Path) -> None:

@@ -151,7 +151,10 @@ class NvmlLook:
             total, reserved, used = self._memory(handle)
             used_by_pid = self._used_by_pid(handle, total)
         except self._nvml.NVMLError as error:
-            return self._unread(device, self._failure(error))
+            why = self._failure(error)
+            if isinstance(error, self._absent):  # as on boards whose GPU uses the host's memory
+                why += "; a device without memory figures of its own cannot be planned"
+            return self._unread(device, why)
         if total == 0:
             return self._unread(device, "NVML reports no memory for it")
         if device.id != device.gpu_id and "MIG" not in name:

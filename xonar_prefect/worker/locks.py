@@ -13,10 +13,14 @@ from typing import IO
 
 from xonar_prefect.errors import DevicesTakenError, SettingsError, WorkerNameTakenError
 
+_FOR_EVERYBODY = 0o666
+# Everybody may make files there, and nobody may remove those of others.
+_SHARED_DIRECTORY = 0o1777
+
 
 def default_lock_directory() -> Path:
-    """Return the directory of locks, the same for every worker of this user on this host."""
-    return Path(tempfile.gettempdir()) / f"xonar-locks-{os.getuid()}"
+    """Return the directory of locks, the same for every worker on this host, whoever runs it."""
+    return Path(tempfile.gettempdir()) / "xonar-locks"
 
 
 class Locks:
@@ -140,8 +144,8 @@ class Locks:
 
     def _open(self, subject: str) -> IO[str]:
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._path(subject).open("a+", encoding="utf-8")
+            _share(self._directory)
+            return os.fdopen(_opened(self._path(subject)), "r+", encoding="utf-8")
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -150,7 +154,7 @@ class Locks:
             return
         try:
             os.ftruncate(file.fileno(), 0)
-            os.write(file.fileno(), f"{owner}\n".encode())
+            os.pwrite(file.fileno(), f"{owner}\n".encode(), 0)
         except OSError as error:  # the disk is full
             file.close()
             raise self._unusable(error) from error
@@ -163,6 +167,34 @@ class Locks:
 
     def _path(self, subject: str) -> Path:
         return self._directory / f"{hashlib.sha256(subject.encode()).hexdigest()[:24]}.lock"
+
+
+def _share(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        return
+    directory.chmod(_SHARED_DIRECTORY)
+
+
+def _opened(path: Path) -> int:
+    """Open a file that everybody may lock and write.
+
+    Linux refuses to "create" a file of somebody else's that exists in a directory of everybody's:
+    what is there is opened as it is.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            pass
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, _FOR_EVERYBODY)
+        except FileExistsError:
+            continue
+        os.fchmod(descriptor, _FOR_EVERYBODY)
+        return descriptor
 
 
 def _is_still(file: IO[str], path: Path) -> bool:
