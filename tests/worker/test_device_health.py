@@ -9,6 +9,7 @@ import pytest
 from prefect.client.schemas.objects import StateType
 
 from tests.worker.gpus import Host, World, gpu, host
+from xonar_prefect.core.endings import Tally, Verdict
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.quarantine import FailFastRule, QuarantineCause
 from xonar_prefect.errors import StoreUnusableError
@@ -188,6 +189,20 @@ async def test_late_cancelled_and_unlaunched_trainings_do_not_count(
         unlaunched = await box.start(f"unlaunched {number}", "a")
         await box.slots.advance(unlaunched, launched_at_s=None)
         await box.end(unlaunched, None)
+    await box.look()
+    assert (await box.unavailable())["GPU-a"] is None
+
+
+async def test_a_lack_of_memory_and_what_is_released_again_say_nothing_about_a_device(
+    box: Host,
+) -> None:
+    for number in range(3):
+        short = await box.start(f"short {number}", "a")
+        short.verdict = Verdict(again=False, tally=Tally(out_of_memory=3), sentence="Memory.")
+        await box.end(short, 1)
+        again = await box.start(f"again {number}", "a")
+        again.verdict = Verdict(again=True, tally=Tally(), sentence="Requeued.")
+        await box.end(again, 1)
     await box.look()
     assert (await box.unavailable())["GPU-a"] is None
 

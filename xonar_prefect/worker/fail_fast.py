@@ -111,6 +111,9 @@ class FailFast:
             return True
         if slot.stop_requested_at_s is not None or entry.exit_code is None:
             return None
+        verdict = slot.verdict
+        if verdict is not None and (verdict.again or verdict.tally.out_of_memory):
+            return None  # it lacked memory, or was ended by something that is not its device
         if entry.exit_code != 0:
             return None if entry.exit_code in _NOT_OF_A_DEVICE else False
         # A flow that fails ends its process with 0 all the same.
