@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xonar_prefect.profiling.contention import Account, busy_ticks, displaced_fraction
+from xonar_prefect.profiling.contention import (
+    Account,
+    Contention,
+    busy_ticks,
+    difference,
+    displaced_fraction,
+    together,
+)
 
-START = Account(at_s=100.0, own_seconds=5.0, waited_seconds=7.0, busy_seconds=900.0)
 amounts = st.floats(0, 1e4)
 
 STAT = """cpu  30 0 30 900 9 0 3 1 0 0
@@ -17,42 +23,35 @@ intr 12345
 """
 
 
-def after(seconds: float, *, own: float, waited: float, busy: float) -> Account:
-    return Account(
-        at_s=START.at_s + seconds,
-        own_seconds=START.own_seconds + own,
-        waited_seconds=START.waited_seconds + waited,
-        busy_seconds=START.busy_seconds + busy,
-    )
+def counted(seconds: float, *, own: float, waited: float, busy: float) -> Contention:
+    return Contention(elapsed_s=seconds, own_seconds=own, waited_seconds=waited, busy_seconds=busy)
 
 
 def test_alone_on_its_core_a_training_is_not_displaced() -> None:
-    assert displaced_fraction(START, after(10, own=6, waited=0.0, busy=6), 1) == 0.0
+    assert displaced_fraction(counted(10, own=6, waited=0.0, busy=6), 1) == 0.0
 
 
 def test_waiting_while_others_run_is_time_they_took() -> None:
-    assert displaced_fraction(START, after(10, own=5, waited=4, busy=10), 1) == pytest.approx(0.4)
+    assert displaced_fraction(counted(10, own=5, waited=4, busy=10), 1) == pytest.approx(0.4)
 
 
 def test_waiting_for_ones_own_threads_is_nothing_others_took() -> None:
-    assert displaced_fraction(START, after(10, own=9, waited=40, busy=9.5), 1) == pytest.approx(
-        0.05
-    )
+    assert displaced_fraction(counted(10, own=9, waited=40, busy=9.5), 1) == pytest.approx(0.05)
 
 
 def test_others_that_run_while_it_waits_for_nothing_take_nothing() -> None:
-    assert displaced_fraction(START, after(10, own=2, waited=0.1, busy=9), 1) == pytest.approx(0.01)
+    assert displaced_fraction(counted(10, own=2, waited=0.1, busy=9), 1) == pytest.approx(0.01)
 
 
 def test_on_several_cores_what_was_taken_is_a_share_of_them_all() -> None:
-    assert displaced_fraction(START, after(10, own=10, waited=5, busy=15), 2) == pytest.approx(0.25)
+    assert displaced_fraction(counted(10, own=10, waited=5, busy=15), 2) == pytest.approx(0.25)
 
 
 @given(st.floats(0, 1e3), amounts, amounts, amounts, st.integers(1, 64))
 def test_it_is_always_a_share_that_leaves_something(
     seconds: float, own: float, waited: float, busy: float, cores: int
 ) -> None:
-    share = displaced_fraction(START, after(seconds, own=own, waited=waited, busy=busy), cores)
+    share = displaced_fraction(counted(seconds, own=own, waited=waited, busy=busy), cores)
     assert 0 <= share < 1
 
 
@@ -60,3 +59,36 @@ def test_only_the_cores_asked_for_are_added_up_and_idle_time_is_left_out() -> No
     assert busy_ticks(STAT, {0}) == 10 + 1 + 10 + 0 + 2
     assert busy_ticks(STAT, {0, 1}) == 23 + 43
     assert busy_ticks(STAT, {12}) == 7
+
+
+def moment(at_s: float, own: float, busy: float, **threads: tuple[float, float]) -> Account:
+    return Account(at_s=at_s, own_seconds=own, busy_seconds=busy, threads=threads)
+
+
+def test_only_what_was_counted_in_between_matters() -> None:
+    before = moment(100.0, 5.0, 900.0, main=(5.0, 7.0))
+    after = moment(110.0, 9.0, 907.0, main=(9.0, 12.0))
+    assert difference(before, after) == counted(10.0, own=4.0, waited=5.0, busy=7.0)
+
+
+def test_the_thread_that_computes_most_stands_for_all() -> None:
+    before = moment(0.0, 0.0, 0.0, compute=(0.0, 0.0), poll=(0.0, 0.0))
+    after = moment(10.0, 4.4, 9.0, compute=(4.0, 3.0), poll=(0.4, 5.0))
+    assert difference(before, after).waited_seconds == pytest.approx(3.3)
+
+
+def test_threads_that_come_or_go_meanwhile_are_left_out() -> None:
+    before = moment(0.0, 0.0, 0.0, gone=(9.0, 9.0))
+    after = moment(10.0, 4.0, 9.0, new=(4.0, 3.0))
+    assert difference(before, after).waited_seconds == 0.0
+
+
+def test_what_workers_on_the_same_cores_take_from_each_other_is_not_foreign() -> None:
+    worker = counted(10.0, own=5.0, waited=4.0, busy=10.0)
+    assert displaced_fraction(worker, 1) == pytest.approx(0.4)
+    assert displaced_fraction(together([worker, worker]), 1) == pytest.approx(0.0)
+
+
+def test_workers_measured_for_different_times_are_added_up_by_the_second() -> None:
+    short, long = (counted(t, own=0.2 * t, waited=0.1 * t, busy=0.9 * t) for t in (1.0, 10.0))
+    assert together([short, long]) == pytest.approx((1.0, 0.4, 0.2, 0.9))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -104,17 +103,10 @@ def test_the_account_of_the_kernel_only_grows() -> None:
     after = tree.account()
     assert after.own_seconds - before.own_seconds == pytest.approx(0.1, abs=0.05)
     assert after.busy_seconds - before.busy_seconds >= 0.05  # it counts in hundredths
-    assert after.waited_seconds >= before.waited_seconds
     assert after.at_s > before.at_s
-
-
-def test_a_thread_that_has_ended_keeps_what_it_waited() -> None:
-    tree = ProcessTree()
-    thread = threading.Thread(target=lambda: sum(range(10**6)))
-    thread.start()
-    before = tree.account().waited_seconds
-    thread.join()
-    assert tree.account().waited_seconds >= before
+    own = f"/proc/{os.getpid()}/task/{os.getpid()}"
+    assert after.threads[own][0] - before.threads[own][0] == pytest.approx(0.1, abs=0.05)
+    assert after.threads[own][1] >= before.threads[own][1]
 
 
 def test_the_processes_of_a_tree_are_told(child: subprocess.Popen[str]) -> None:
@@ -135,5 +127,4 @@ def test_what_a_child_did_before_it_was_found_is_left_out() -> None:
         tree.refresh()
         spent = tree.processor_seconds() - before - (time.process_time() - own_before)
         assert spent == pytest.approx(0.0, abs=0.05)
-        assert tree.account().waited_seconds >= 0
         process.communicate()

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling import reports
+from xonar_prefect.profiling.contention import Contention
 from xonar_prefect.profiling.reports import Report, merge, own_rank, read_reports
 
 ONE = Profile(
@@ -28,9 +30,22 @@ ONE = Profile(
 
 
 def report(
-    pid: int = 1, *, rank: int | None = None, on_gpu: bool = False, **changes: object
+    pid: int = 1,
+    *,
+    rank: int | None = None,
+    on_gpu: bool = False,
+    contention: Contention | None = None,
+    **changes: object,
 ) -> Report:
-    return Report(pid=pid, rank=rank, on_gpu=on_gpu, profile=replace(ONE, **changes))  # type: ignore[arg-type]
+    profile = replace(ONE, **changes)  # type: ignore[arg-type]
+    return Report(
+        pid=pid,
+        rank=rank,
+        on_gpu=on_gpu,
+        profile=profile,
+        raw_active_fraction=profile.active_fraction,
+        contention=contention,
+    )
 
 
 def test_one_process_is_what_it_reports() -> None:
@@ -59,6 +74,20 @@ def test_the_idle_time_that_is_left_keeps_its_proportions() -> None:
     assert merged is not None
     shares = (merged.communication_fraction, merged.input_fraction, merged.other_fraction)
     assert shares == pytest.approx((0.4 * 0.4 / 0.7, 0.4 * 0.1 / 0.7, 0.4 * 0.2 / 0.7))
+
+
+def test_what_workers_take_from_each_other_is_not_put_down_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reports, "processor_cores", lambda: 1)
+    alone = Contention(elapsed_s=10.0, own_seconds=3.0, waited_seconds=2.0, busy_seconds=6.0)
+    merged = merge([report(1, contention=alone), report(2, contention=alone)])
+    assert merged is not None
+    assert merged.active_fraction == pytest.approx(0.6)
+    disturbed = alone._replace(busy_seconds=10.0)  # 4 of 10 s are nobody's of them
+    merged = merge([report(1, contention=disturbed), report(2, contention=disturbed)])
+    assert merged is not None
+    assert merged.active_fraction == pytest.approx(0.6 / (1 - 0.4))
 
 
 def test_workers_are_never_more_than_fully_active() -> None:
@@ -96,7 +125,11 @@ def test_what_one_worker_does_not_know_is_unknown_for_all() -> None:
 
 
 def test_reports_are_read_as_they_were_written_the_chief_first(tmp_path: Path) -> None:
-    written = [report(1), report(2, rank=1), report(3, rank=0)]
+    written = [
+        report(1, contention=Contention(1.0, 0.5, 0.1, 0.9)),
+        report(2, rank=1),
+        report(3, rank=0),
+    ]
     for each in written:
         each.write(tmp_path)
         each.write(tmp_path)

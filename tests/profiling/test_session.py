@@ -468,7 +468,7 @@ def test_the_end_of_a_training_ends_every_wait(clock: Clock) -> None:
 
 def test_what_the_kernel_counts_is_read_around_the_measured_steps(clock: Clock) -> None:
     def account() -> Account:
-        return Account(clock.now, clock.active, 0.0, 0.0)
+        return Account(clock.now, clock.active, 0.0, {})
 
     session = Session(
         Window(warm_up=2, minimum=3, maximum=3),

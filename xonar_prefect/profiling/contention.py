@@ -1,12 +1,13 @@
 """How much of a processor core's time others took from a training that wanted it.
 
 A training waits in the run queue for its own threads as well as for those of others, and others may
-be busy while it waits for nothing. Only what is both counts as taken.
+be busy while it waits for nothing. Only what is both counts as taken. Its threads wait at the same
+time, too, so their waits must not be added up: the one that computes most stands for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 # A training that gets less of a core than this has no step time worth correcting.
@@ -17,33 +18,80 @@ _BUSY_FIELDS = (0, 1, 2, 5, 6)
 
 
 class Account(NamedTuple):
-    """What the kernel had counted at one moment; only differences mean something.
+    """What the kernel had counted at one moment; only a `difference` means something.
 
     Attributes:
         at_s: The moment.
         own_seconds: Processor time of the training's process tree.
-        waited_seconds: How long its threads were ready to run and did not.
         busy_seconds: How long the cores it may use were busy, with whatever.
+        threads: How long each of its threads ran, and how long it was ready to run and did not.
     """
 
     at_s: float
+    own_seconds: float
+    busy_seconds: float
+    threads: Mapping[str, tuple[float, float]]
+
+
+class Contention(NamedTuple):
+    """What the kernel counted between two moments.
+
+    Attributes:
+        elapsed_s: Time between them.
+        own_seconds: Processor time of the training's process tree.
+        waited_seconds: How long it wanted a core and had none.
+        busy_seconds: How long the cores it may use were busy, with whatever.
+    """
+
+    elapsed_s: float
     own_seconds: float
     waited_seconds: float
     busy_seconds: float
 
 
-def displaced_fraction(before: Account, after: Account, cores: int) -> float:
-    """Return the share of the time in between in which others had the cores it wanted.
+def difference(before: Account, after: Account) -> Contention:
+    """Return what was counted between two moments."""
+    own_seconds = after.own_seconds - before.own_seconds
+    ran, waited = max(
+        (
+            (after.threads[thread][0] - ran, after.threads[thread][1] - waited)
+            for thread, (ran, waited) in before.threads.items()
+            if thread in after.threads
+        ),
+        default=(0.0, 0.0),
+    )
+    return Contention(
+        elapsed_s=after.at_s - before.at_s,
+        own_seconds=own_seconds,
+        waited_seconds=own_seconds * waited / ran if ran > 0 else 0.0,
+        busy_seconds=after.busy_seconds - before.busy_seconds,
+    )
 
-    >>> displaced_fraction(Account(0, 0, 0, 0), Account(10, 4, 5, 7), cores=1)
+
+def together(counted: Sequence[Contention]) -> Contention:
+    """Return what several processes amount to in one second.
+
+    They run on the same cores, so that what one of them uses is nothing foreign to the others.
+    """
+    return Contention(
+        elapsed_s=1.0,
+        own_seconds=sum(each.own_seconds / each.elapsed_s for each in counted),
+        waited_seconds=sum(each.waited_seconds / each.elapsed_s for each in counted),
+        busy_seconds=sum(each.busy_seconds / each.elapsed_s for each in counted) / len(counted),
+    )
+
+
+def displaced_fraction(counted: Contention, cores: int) -> float:
+    """Return the share of a time in which others had the cores that it wanted.
+
+    >>> displaced_fraction(Contention(10, own_seconds=4, waited_seconds=5, busy_seconds=7), 1)
     0.3
     """
-    elapsed = (after.at_s - before.at_s) * cores
+    elapsed = counted.elapsed_s * cores
     if elapsed <= 0:
         return 0.0
-    waited = after.waited_seconds - before.waited_seconds
-    foreign = (after.busy_seconds - before.busy_seconds) - (after.own_seconds - before.own_seconds)
-    return min(max(0.0, min(waited, foreign)) / elapsed, _MOST)
+    foreign = counted.busy_seconds - counted.own_seconds
+    return min(max(0.0, min(counted.waited_seconds, foreign)) / elapsed, _MOST)
 
 
 def busy_ticks(stat: str, cores: Collection[int]) -> int:

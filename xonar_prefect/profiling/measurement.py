@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xonar_prefect.profiling.activity import StepTimes
-from xonar_prefect.profiling.contention import displaced_fraction
+from xonar_prefect.profiling.contention import Contention, difference, displaced_fraction
 from xonar_prefect.profiling.estimate import Estimate, Estimator
 from xonar_prefect.profiling.framework import Tracer
 from xonar_prefect.profiling.session import Session
@@ -46,6 +46,7 @@ class Measurement:
         source: What measured the active time; None when unknown.
         displaced: Share of the time in which others had the processor cores it wanted, of which
             the estimate knows nothing; None when unknown, as on a GPU.
+        contention: What the kernel counted meanwhile; None when unknown.
         started_at_s: When the measured steps began, seconds since the epoch.
         ended_at_s: When they ended.
     """
@@ -54,6 +55,7 @@ class Measurement:
     split: Split | None = None
     source: str | None = None
     displaced: float | None = None
+    contention: Contention | None = None
     started_at_s: float | None = None
     ended_at_s: float | None = None
 
@@ -95,11 +97,13 @@ def measure_on_processor(
         return Measurement()
     steps = max(2, min(_INFORMATIVE_STEPS, int(_INFORMATIVE_SECONDS / estimate.step_seconds)))
     started_at_s, ended_at_s = session.measured_from_to_s
+    contention = difference(*session.accounts) if session.accounts else None
     return Measurement(
         estimate=estimate,
         split=_split(_trace(session, tracer, steps, patience_seconds + _expected(steps, estimate))),
         source="cpu-time",
-        displaced=displaced_fraction(*session.accounts, cores) if session.accounts else None,
+        displaced=None if contention is None else displaced_fraction(contention, cores),
+        contention=contention,
         started_at_s=started_at_s,
         ended_at_s=ended_at_s,
     )

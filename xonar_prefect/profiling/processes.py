@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -51,8 +52,6 @@ class ProcessTree:
         self._first_seconds: dict[int, float] = {self._root.pid: 0.0}
         self._last_seconds: dict[int, float] = {}
         self._ended_seconds = 0.0
-        self._last_waits: dict[str, float] = {}
-        self._waits_before: dict[int, float] = {self._root.pid: 0.0}
         self.refresh()
 
     @property
@@ -99,18 +98,11 @@ class ProcessTree:
         return Account(
             at_s=time.perf_counter(),
             own_seconds=self.processor_seconds(),
-            waited_seconds=self._waited_seconds(),
             busy_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+            threads={
+                thread: times for pid in self.pids for thread, times in _times_of_threads(pid)
+            },
         )
-
-    def _waited_seconds(self) -> float:
-        with self._lock:
-            for pid in self._pids:
-                threads = _waits_of_threads(pid)
-                # A thread that ended keeps what it was last seen to have waited.
-                self._last_waits.update(threads)
-                self._waits_before.setdefault(pid, sum(threads.values()))
-            return sum(self._last_waits.values()) - sum(self._waits_before.values())
 
     def resident_mib(self) -> int:
         """Return the resident memory of the tree."""
@@ -121,15 +113,13 @@ class ProcessTree:
         return total // _MIB
 
 
-def _waits_of_threads(pid: int) -> dict[str, float]:
-    """Return how long each thread of a process was ready to run and did not, in seconds."""
-    waits: dict[str, float] = {}
-    with contextlib.suppress(OSError):  # it may just have ended
+def _times_of_threads(pid: int) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield for each thread how long it ran, and how long it was ready to run and did not."""
+    with contextlib.suppress(OSError):  # the process may just have ended
         for thread in os.scandir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError, IndexError, ValueError):
-                text = Path(thread.path, "schedstat").read_text(encoding="ascii")
-                waits[thread.path] = int(text.split()[1]) / _NANOSECONDS
-    return waits
+                times = Path(thread.path, "schedstat").read_text(encoding="ascii").split()
+                yield thread.path, (int(times[0]) / _NANOSECONDS, int(times[1]) / _NANOSECONDS)
 
 
 def own_peak_resident_mib() -> int | None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from xonar_prefect.core.codec import profile_from_dict, profile_to_dict
 from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling.contention import Contention, displaced_fraction, together
+from xonar_prefect.profiling.processes import processor_cores
 
 _SUFFIX = ".profile.json"
 
@@ -25,12 +27,16 @@ class Report:
         rank: Its place among the workers of a distributed training; None when it has none.
         on_gpu: Whether it computes on a GPU.
         profile: What was measured so far.
+        raw_active_fraction: Its active fraction before anything was said of others on the cores.
+        contention: What the kernel counted meanwhile; None when unknown.
     """
 
     pid: int
     rank: int | None
     on_gpu: bool
     profile: Profile
+    raw_active_fraction: float | None = None
+    contention: Contention | None = None
 
     def write(self, directory: Path) -> None:
         """Replace this process's report; raises OSError."""
@@ -41,6 +47,8 @@ class Report:
             "rank": self.rank,
             "on_gpu": self.on_gpu,
             "profile": profile_to_dict(self.profile),
+            "raw_active_fraction": self.raw_active_fraction,
+            "contention": self.contention,
         }
         partial.write_text(json.dumps(data), encoding="utf-8")
         partial.replace(target)
@@ -70,6 +78,10 @@ def read_reports(directory: Path) -> list[Report]:
                     rank=data["rank"],
                     on_gpu=bool(data["on_gpu"]),
                     profile=profile,
+                    raw_active_fraction=data["raw_active_fraction"],
+                    contention=None
+                    if data["contention"] is None
+                    else Contention(*data["contention"]),
                 )
             )
         except (OSError, KeyError, TypeError, ValueError):
@@ -105,7 +117,7 @@ def merge(reports: Sequence[Report]) -> Profile | None:
         busiest = max(profiles, key=lambda each: each.active_fraction or 0.0)
         active, interval = busiest.active_fraction, busiest.active_fraction_interval
     else:
-        active, interval = _sum_of_active(profiles)
+        active, interval = _sum_of_active(stepping)
     return _with_activity(merged, profiles, active, interval)
 
 
@@ -117,15 +129,23 @@ def _together(profiles: Sequence[Profile], *, on_gpu: bool) -> int | None:
 
 
 def _sum_of_active(
-    profiles: Sequence[Profile],
+    reports: Sequence[Report],
 ) -> tuple[float | None, tuple[float, float] | None]:
-    fractions = [each.active_fraction for each in profiles if each.active_fraction is not None]
-    if len(fractions) < len(profiles):
+    fractions = [
+        each.raw_active_fraction for each in reports if each.raw_active_fraction is not None
+    ]
+    if len(fractions) < len(reports):
         return None, None
-    active = min(1.0, sum(fractions))
-    intervals = [each.active_fraction_interval for each in profiles]
+    counted = [
+        each.contention for each in reports if each.contention and each.contention.elapsed_s > 0
+    ]
+    displaced = 0.0
+    if len(counted) == len(reports):
+        displaced = displaced_fraction(together(counted), processor_cores())
+    active = min(1.0, sum(fractions) / (1.0 - displaced))
+    intervals = [each.profile.active_fraction_interval for each in reports]
     halves = [(high - low) / 2 for low, high in (each for each in intervals if each)]
-    if len(halves) < len(profiles):
+    if len(halves) < len(reports):
         return active, None
     half = math.hypot(*halves)
     return active, (max(0.0, active - half), min(1.0, active + half))

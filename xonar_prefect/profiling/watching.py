@@ -103,4 +103,6 @@ class Watcher:
                     rank=own_rank(),
                     on_gpu=gpu_model is not None,
                     profile=profile,
+                    raw_active_fraction=measurement.estimate.active_fraction,
+                    contention=measurement.contention,
                 ).write(self._directory)
