@@ -39,6 +39,7 @@ from tests.benchmarks.private_postgresql import private_postgresql
 from tests.worker.programs import program
 from xonar_prefect.cli.demo.home import Home, private_home
 from xonar_prefect.cli.demo.private_server import PrivateServer, private_server
+from xonar_prefect.store import Store
 from xonar_prefect.worker.worker import XonarWorker
 
 _LONGEST_S = 3600.0
@@ -62,7 +63,7 @@ state("RUNNING")
 time.sleep(float(sys.argv[2]))
 state("COMPLETED")
 with open(sys.argv[1], "a") as file:
-    file.write(f"{started} {time.time()}\\n")
+    file.write(f"{started} {time.time()} {run}\\n")
 """
 
 
@@ -115,8 +116,30 @@ def gaps(log: Path) -> list[float]:
     """Return the seconds between each end and the next start."""
     if not log.exists():
         return []
-    runs = sorted(tuple(map(float, line.split())) for line in log.read_text().splitlines())
-    return [start - end for (_, end), (start, _) in pairwise(runs)]
+    return [start - end for (_, end, _), (start, _, _) in pairwise(_trainings(log))]
+
+
+def _trainings(log: Path) -> list[tuple[float, float, str]]:
+    lines = (line.split() for line in log.read_text().splitlines())
+    return sorted((float(start), float(end), run) for start, end, run in lines)
+
+
+def steps(log: Path, store: Store) -> dict[str, float]:
+    """Return where the time goes with our worker: the median of each part of a gap."""
+    released = {entry.run_id: entry for entry in store.entries(limit=10_000)}
+    parts: dict[str, list[float]] = {}
+    for (_, last_line_s, before), (first_line_s, _, after) in pairwise(_trainings(log)):
+        ended, begun = released[before].ended_at_s, released[after].launched_at_s
+        if ended is None or begun is None:
+            continue
+        for name, seconds in (
+            ("its interpreter ends", ended - last_line_s),
+            ("seen, decided, reserved", released[after].reserved_at_s - ended),
+            ("claimed, configured, launched", begun - released[after].reserved_at_s),
+            ("the next interpreter starts", first_line_s - begun),
+        ):
+            parts.setdefault(name, []).append(seconds)
+    return {name: statistics.median(seconds) for name, seconds in parts.items()}
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -212,6 +235,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     statistics.median(found), percentile(found, 95), max(found)
                 )),
             )  # fmt: skip
+        if (home.worker_home / "store.db").exists():
+            with Store.open(f"sqlite:///{home.worker_home / 'store.db'}") as store:
+                for name, seconds in steps(home.path / "ours.txt", store).items():
+                    console.print(f"{name}: {seconds:.2f} s (median)")
     console.print(table)
 
 
