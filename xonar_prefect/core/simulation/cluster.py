@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from xonar_prefect.core.models import Device
 from xonar_prefect.core.simulation.learning import Knowledge
 from xonar_prefect.core.simulation.running import DeviceSlots, Running, Window
-from xonar_prefect.core.simulation.world import World
+from xonar_prefect.core.simulation.world import MANY_DEVICES, World
 
-_MANY_DEVICES = 16
 _REPORT_AGE_SHARE = 0.05
 """On many devices, reports of progress may be this share of the remaining time old, as a worker's
 are by some seconds: else showing progress anew takes as long as deciding."""
@@ -47,7 +46,7 @@ class Cluster:
     def views(self, now_s: float) -> tuple[Device, ...]:
         """Return the devices as the policy sees them."""
         known = self._world.durations_known
-        age = _REPORT_AGE_SHARE if len(self.slots) > _MANY_DEVICES else 0.0
+        age = _REPORT_AGE_SHARE if len(self.slots) > MANY_DEVICES else 0.0
         return tuple(
             [
                 each.view(now_s, remaining_known=known, report_age_share=age)

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping
 from xonar_prefect.core.interference import InterferenceModel
 from xonar_prefect.core.models import Observation, Profile
 from xonar_prefect.core.simulation.running import Running, Window
-from xonar_prefect.core.simulation.world import Learnt, Submission, World
+from xonar_prefect.core.simulation.world import MANY_DEVICES, Learnt, Submission, World
 
 LEAST_STEPS = 10.0
 _CERTAIN_STEPS = 1000.0
 """A combination seen for so many steps is not told again: the world's law does not change."""
-_NEWS_SHARE = 0.05
-"""A model is built anew when more than this share of what it rests on has changed: with tens of
-thousands of observations, building it for each of them would take most of the time."""
+_MOST_OBSERVATIONS = 5000
+"""What a worker's store tells at most, the newest."""
+_NEWS_SHARE = 0.25
+"""On many devices, the model is built anew when more than this share of what it rests on has
+changed: co-runs end there so often that building it for each would take most of the time."""
 
 
 class Knowledge:
@@ -42,6 +44,7 @@ class Knowledge:
         self._known_profiles: tuple[Profile, ...] | None = None
         self._interference: InterferenceModel | None = None
         self._news = 0
+        self._news_share = _NEWS_SHARE if len(world.devices) > MANY_DEVICES else 0.0
 
     def learnt(self) -> Learnt:
         """Return what stays for the next queue."""
@@ -133,8 +136,8 @@ class Knowledge:
 
     @property
     def interference(self) -> InterferenceModel:
-        """The model built from what was observed, but for the very latest of very many."""
-        if self._interference is None or self._news > _NEWS_SHARE * len(self._observations):
+        """The model built from what was observed; on many devices, but for the very latest."""
+        if self._interference is None or self._news > self._news_share * len(self._observations):
             self._interference = InterferenceModel.from_observations(
                 self._observations.values(),
                 self.profiles,
@@ -171,6 +174,9 @@ class Knowledge:
         steps = min(steps, _CERTAIN_STEPS)
         if known is not None and steps < 4 * known.steps:
             return
+        self._observations.pop(at, None)  # the newest stands last
+        if len(self._observations) >= _MOST_OBSERVATIONS:
+            del self._observations[next(iter(self._observations))]
         self._observations[at] = Observation(
             device_model=running.device_model,
             profile_key=running.submission.kind,

@@ -10,6 +10,8 @@ from xonar_prefect.core.models import Device, Limits, Observation, Profile
 from xonar_prefect.core.simulation.truth import Truth
 from xonar_prefect.errors import InvalidValueError
 
+MANY_DEVICES = 16
+"""From here on, what is shown to the policy may be a little old, as it is in a worker."""
 STARTING_UP = "(starting up)"
 """What a training's start-up counts as, where it uses the device: a kind with a law of its own."""
 
