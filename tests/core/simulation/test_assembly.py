@@ -15,6 +15,24 @@ def test_gpus_are_numbered_on_and_may_be_in_several_hosts() -> None:
     assert len({each.id for each in found}) == 3
 
 
+def test_where_memory_is_unknown_the_measured_clashes_are_known_beforehand() -> None:
+    for known, memory in ((profiles(BOTH, peak=None), 16000), (profiles(BOTH), None)):
+        world = assemble(known, gpus(1, MODEL, memory), clashes=[CLASH])
+        queue = with_requests(world, [submission("a", 10), submission("b", 10)])
+        result = run(world, *queue)
+        assert world.clashes == {CLASH}
+        assert finished(result) == {"a": 10, "b": 20}
+        assert not result.losses
+
+
+def test_where_memory_is_known_clashes_have_to_be_learnt() -> None:
+    world = assemble(profiles(BOTH), gpus(1, MODEL, 16000), clashes=[CLASH])
+    queue = with_requests(world, [submission("a", 10), submission("b", 10)])
+    assert [each.memory_request_mib for each in queue] == [None, None]
+    assert world.clashes == frozenset()
+    assert len(run(world, *queue).losses) == 1
+
+
 def test_without_any_memory_everything_may_share() -> None:
     world = assemble(profiles(BOTH, peak=None), gpus(1, MODEL))
     queue = with_requests(world, [submission("a", 10), submission("b", 10)])

@@ -136,6 +136,26 @@ class TestOutOfMemory:
             otherwise=ProcessorSharing(active_fractions={(MODEL, "a"): 0.0, (MODEL, "b"): 0.0}),
         )
 
+    def test_the_newcomer_is_lost_and_does_not_come_back_to_that_partner(self) -> None:
+        result = run(
+            world({"a": 0.0, "b": 0.0}, truth=self.truth(), startup_seconds=1),
+            submission("a", 10),
+            submission("b", 10),
+        )
+        # both start up until 1 s; then b is lost and waits until a is done
+        assert finished(result) == {"a": 11, "b": 22}
+        assert [(loss.submission.name, loss.ended_at_s) for loss in result.losses] == [("b", 1)]
+        assert result.learnt.clashes == {(MODEL, "a", "b")}
+
+    def test_a_pair_known_not_to_fit_is_never_tried(self) -> None:
+        result = run(
+            world({"a": 0.0, "b": 0.0}, truth=self.truth(), clashes=frozenset({(MODEL, "a", "b")})),
+            submission("a", 10),
+            submission("b", 10),
+        )
+        assert result.losses == ()
+        assert finished(result) == {"a": 10, "b": 20}
+
     def test_who_is_too_large_for_the_device_fails_after_three_releases(self) -> None:
         small = world({"a": 0.5}, peak=20000, devices=[device(memory=16000)], profiled=False)
         result = run(small, submission("a", 10))
