@@ -110,6 +110,15 @@ class Race:
         slots = sum(len(worker._parts.slots) for worker in self._staff)
         return not slots and not await ask(self.unfinished)
 
+    def stuck(self) -> list[str]:
+        """Return what is not free, and where it is in its life."""
+        return [
+            f"{slot.entry.name} of {worker.name}: {slot.entry.state.value}, "
+            f"gone {slot.gone}, vacated {slot.vacated}, concluded {slot.concluded}, {slot.pids}"
+            for worker in self._staff
+            for slot in worker._parts.slots
+        ]
+
     def evidence(self) -> Evidence:
         """Collect what there is to know, when the workers have ended."""
         self.diary.read_on()
@@ -171,7 +180,7 @@ async def hold_race(directory: Path, api: Api, *, runs: int, cancels: int) -> st
         try:
             await eventually(race.is_over, 60 + runs)
         except AssertionError:
-            race.journal.note("standstill", unfinished=race.unfinished())
+            race.journal.note("standstill", unfinished=race.unfinished(), slots=race.stuck())
     evidence = race.evidence()
     done = [event.facts["became"] for event in race.journal.of("cancelled")]
     replayed = sum(stale.replayed for stale in race.stale)

@@ -216,3 +216,11 @@ async def test_the_exit_is_read_from_the_run_directory(slots: Slots, tmp_path: P
     slot.run_directory.path.mkdir()
     slot.run_directory.exit_file.write_text(json.dumps({"exit_code": -9, "ended_at_s": 5.0}))
     assert slot.exit == Exit(exit_code=-9, ended_at_s=5.0)
+
+
+async def test_a_partner_that_never_came_leaves_no_trace(slots: Slots, tmp_path: Path) -> None:
+    stays = await slots.reserve(release("a", "cpu-0"), "core", tmp_path)
+    never_came = await slots.reserve(release("b", "cpu-0"), "core", tmp_path)
+    stays.meter.expect({"b": "kind"}, 1.5)
+    await slots.free(never_came)  # its claim failed
+    assert stays.meter.co_runs == ()

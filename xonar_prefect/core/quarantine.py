@@ -20,12 +20,18 @@ class QuarantineCause(str, Enum):
     BY_HAND = "by_hand"  # a person drained it
     DEVICE = "device"  # it or its driver says so: lost, broken memory, a mode that forbids sharing
     FAILS_FAST = "fails_fast"  # one training after the other failed there within seconds
+    LAUNCH_FAILS = "launch_fails"  # the host could not start a training's processes
     PROCESSES_STAY = "processes_stay"  # a killed process of a training does not go
     MEMORY_NOT_BACK = "memory_not_back"  # a training is gone, but its memory is not free
 
 
 RELEASED_BY_HAND = frozenset(
-    (QuarantineCause.BY_HAND, QuarantineCause.FAILS_FAST, QuarantineCause.MEMORY_NOT_BACK)
+    (
+        QuarantineCause.BY_HAND,
+        QuarantineCause.FAILS_FAST,
+        QuarantineCause.LAUNCH_FAILS,
+        QuarantineCause.MEMORY_NOT_BACK,
+    )
 )
 """What a person may end by a word; the others last as long as what can be seen."""
 

@@ -101,11 +101,13 @@ class Submission:
         slot = self._slots.get(run_id)
         if slot is None or slot.entry.state is not SlotState.RESERVED:
             return True
-        with anyio.move_on_after(_GIVE_BACK_SECONDS, shield=True):
-            try:
-                await self._claims.give_back(flow_run, "It could not be launched.")
-            except httpx.HTTPError as error:
-                _logger.warning("Run %r is put back later: %s", flow_run.name, error)
+        with anyio.CancelScope(shield=True):
+            # Whoever is not put back in time is found claimed and without a slot, and is then.
+            with anyio.move_on_after(_GIVE_BACK_SECONDS):
+                try:
+                    await self._claims.give_back(flow_run, "It could not be launched.")
+                except httpx.HTTPError as error:
+                    _logger.warning("Run %r is put back later: %s", flow_run.name, error)
             await self._slots.free(slot)
         self._picture.look_again(run_id)
         return False
