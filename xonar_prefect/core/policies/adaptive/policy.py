@@ -24,7 +24,7 @@ from xonar_prefect.core.policies.adaptive.weighing import Verdict, weigh
 WEIGHED = 12
 """Trainings that are weighed for a slot at most."""
 WEIGHED_IN_ALL = 300
-"""Trainings that are weighed in one decision, over all open places, when places change seldom."""
+"""Trainings that are weighed in one decision, over all open places, as far as that is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def fill(board: Board) -> None:
     places = sorted(board.open_places(), key=emptiest_first)
     for place in places:
         place.kept_free = None
+    most = max(1, min(WEIGHED, WEIGHED_IN_ALL // max(1, len(places))))
     while places and next(board.offered(), None) is not None:
-        most = max(1, min(WEIGHED, WEIGHED_IN_ALL // len(places)))
         considered = _considered(places)
         for place in considered:
             if place.device.id not in weighed:

@@ -90,7 +90,7 @@ def weigh(board: Board, outlook: Outlook, place: Place, most: int) -> Verdict:
     fitting = _fitting(board, line, place, most)
     if not place.residents and len(fitting) < 2:
         return Verdict(ranked=tuple(Weighed(*each, 0.0) for each in fitting))
-    foreseen = _foreseen(outlook, line, place, fitting)
+    foreseen = _foreseen(outlook, line, place, fitting, 2 * most)
     futures = {each.training.run_id: outlook.coming(each, place) for each in foreseen}
     scene = _scene(board, outlook, place, line)
     ranked = []
@@ -135,11 +135,11 @@ def _fitting(board: Board, line: Line, place: Place, most: int) -> list[tuple[Op
 
 
 def _foreseen(
-    outlook: Outlook, line: Line, place: Place, fitting: list[tuple[Option, Waiting]]
+    outlook: Outlook, line: Line, place: Place, fitting: list[tuple[Option, Waiting]], most: int
 ) -> list[Waiting]:
     """Return who is thought to come to this place: the first of its share, and all that fit."""
     found = {waiting.training.run_id: waiting for _, waiting in fitting}
-    most = max(len(found), min(FORESEEN, math.ceil(line.count / outlook.devices)))
+    most = max(len(found), min(FORESEEN, most, math.ceil(line.count / outlook.devices)))
     for waiting in line:
         if len(found) >= most:
             break
