@@ -129,7 +129,7 @@ class Load:
         if estimate is None:
             return {"problem": "no step was measured"}
         return {
-            "active_fraction": estimate.active_fraction,
+            "active_fraction": measured[0].active_fraction,
             "step_seconds": estimate.step_seconds,
             "steps": estimate.steps,
             "source": measured[0].source,

@@ -81,7 +81,9 @@ def _memory_lines(measured: Mapping[str, Any]) -> Iterator[str]:
             f"   {_text(row['profile_mib'], '{}'):>7}   {_text(row['driver_mib'], '{}'):>14}"
             f"   ({row['profile_source'] or 'unknown'})"
         )
-    cap = measured["cap"]
+    cap = measured.get("cap")
+    if cap is None:
+        return
     ending = f"ran out of memory ({cap['error']})" if cap["out_of_memory"] else "was NOT stopped"
     yield f"\nCap of {cap['limit_mib']} MiB"
     yield f"  the load that exceeds it {ending} after {cap['held_mib']} MiB"
