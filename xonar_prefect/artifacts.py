@@ -131,7 +131,9 @@ def confidence(profile: Profile) -> str:
         return f"Confidence: high, {spread}."
     if half <= 2 * _TRUSTED_HALF_WIDTH:
         return f"Confidence: medium, {spread}; a longer run would tell more."
-    return f"Confidence: low, {spread}; its steps differ much, or there were few."
+    return (
+        f"Confidence: low, {spread}; its steps differ much, there were few, or others had its core."
+    )
 
 
 def _steps(number: int) -> str:

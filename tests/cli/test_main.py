@@ -29,6 +29,7 @@ COMMANDS = [
     ("profiles", "export"),
     ("profiles", "forget"),
     ("profiles", "import"),
+    ("worker", "install"),
     ("worker", "start"),
 ]
 
@@ -91,6 +92,15 @@ def test_wrong_setting_ends_with_1_in_one_sentence(xonar, monkeypatch) -> None:
     assert ended.output == ""
     assert ended.errors.startswith("xonar: XONAR_DEVICES is 'abacus'")
     assert ended.errors.count("\n") == 1
+
+
+def test_interrupt_while_commands_are_imported_ends_the_same(xonar, monkeypatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xonar_prefect.cli.application.application", interrupted)
+    ended = xonar("gpus")
+    assert (ended.status, ended.output, ended.errors) == (130, "", "")
 
 
 def test_interrupt_ends_with_130_and_no_traceback(xonar, monkeypatch) -> None:

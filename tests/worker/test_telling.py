@@ -172,6 +172,29 @@ async def test_what_was_decided_but_not_carried_out_yet_is_not_told(
     assert shown(explanations) == ["release a"]
 
 
+async def test_a_release_that_came_to_nothing_is_not_told(
+    telling: Telling, explanations: FakeExplanations
+) -> None:
+    decisions = (release("a"), release("b"))
+    telling.decided(decisions, decisions, reading())
+    telling.withdraw(str(RUNS["a"].id))
+    await telling.tell()
+    assert shown(explanations) == ["release b"]
+
+
+async def test_a_release_may_come_to_nothing_while_launches_go_first(
+    slots: Slots, explanations: FakeExplanations, picture: FakePicture
+) -> None:
+    async def step_aside() -> None:
+        telling.withdraw(str(RUNS["a"].id))
+
+    telling = Telling(explanations, slots, picture, visible_held=2, step_aside=step_aside)  # type: ignore[arg-type]
+    decisions = (release("a"), release("b"))
+    telling.decided(decisions, decisions, reading())
+    await telling.tell()
+    assert shown(explanations) == ["release b"]
+
+
 async def test_what_is_refused_leaves_the_queue(
     telling: Telling, explanations: FakeExplanations, picture: FakePicture
 ) -> None:

@@ -19,6 +19,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command and its options; those of the process by default.
     """
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imports take a second, in which a user may already press Ctrl-C.
     from cyclopts import CycloptsError
 
     from xonar_prefect.cli.application import application
@@ -34,6 +42,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except XonarError as error:
         sys.stderr.write(f"xonar: {error}\n")
         return _DID_NOT_WORK
-    except KeyboardInterrupt:
-        return _INTERRUPTED
     return status if isinstance(status, int) else 0

@@ -67,11 +67,16 @@ class Measurement:
 
     @property
     def active_fraction_interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval; None when unknown."""
+        """Its 95 % interval; None when unknown.
+
+        Where others took a core, it begins with the share of the time as it passed: what a
+        training waits for, such as reads ahead, may have come while it wanted the core, and then
+        it was less active alone than the corrected figure says.
+        """
         interval = self.estimate.active_fraction_interval if self.estimate else None
         if interval is None:
             return None
-        return self._undisturbed(interval[0]), self._undisturbed(interval[1])
+        return interval[0], self._undisturbed(interval[1])
 
     def _undisturbed(self, fraction: float) -> float:
         return min(1.0, fraction / (1.0 - (self.displaced or 0.0)))

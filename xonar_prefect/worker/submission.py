@@ -20,6 +20,7 @@ from xonar_prefect.worker.in_flight import LaunchesInFlight
 from xonar_prefect.worker.limits import is_paused
 from xonar_prefect.worker.queue_picture import QueuePicture
 from xonar_prefect.worker.slots import Slots
+from xonar_prefect.worker.telling import Telling
 
 _GIVE_BACK_SECONDS = 5.0
 
@@ -41,6 +42,7 @@ class Submission:
         held_runs: HeldRuns,
         slots: Slots,
         in_flight: LaunchesInFlight,
+        telling: Telling,
     ) -> None:
         self._client = client
         self._pool = pool
@@ -51,6 +53,7 @@ class Submission:
         self._held_runs = held_runs
         self._slots = slots
         self._in_flight = in_flight
+        self._telling = telling
 
     async def claim(
         self, flow_run: FlowRun, work_pool: WorkPool, worker_id: UUID | None
@@ -97,10 +100,12 @@ class Submission:
             Whether it was launched.
         """
         run_id = str(flow_run.id)
-        self._in_flight.end(run_id)
         slot = self._slots.get(run_id)
         if slot is None or slot.entry.state is not SlotState.RESERVED:
+            self._in_flight.end(run_id)
             return True
+        self._telling.withdraw(run_id)
+        self._in_flight.end(run_id)
         with anyio.CancelScope(shield=True):
             # Whoever is not put back in time is found claimed and without a slot, and is then.
             with anyio.move_on_after(_GIVE_BACK_SECONDS):

@@ -68,6 +68,10 @@ class Telling:
         self._queue = queue
         self._explanations.keep_only(frozenset(each.training.run_id for each in holds))
 
+    def withdraw(self, run_id: str) -> None:
+        """Do not tell of a release that came to nothing: somebody else may have the run."""
+        self._releases = deque(each for each in self._releases if each[0].training.run_id != run_id)
+
     async def tell(self) -> None:
         """Tell what was not told yet.
 
@@ -75,9 +79,10 @@ class Telling:
             httpx.HTTPError: The server does not answer; the rest is told the next time.
         """
         while self._releases:
-            release, flow_run = self._releases[0]
-            await self._show(partial(self._release, release, flow_run))
-            self._releases.popleft()
+            first = self._releases[0]
+            await self._show(partial(self._release, *first))
+            if self._releases and self._releases[0] is first:
+                self._releases.popleft()
         queue = self._queue
         if queue is None:
             return
@@ -100,6 +105,8 @@ class Telling:
             await self._show(partial(self._explanations.hold, hold, flow_run, markable=markable))
 
     async def _release(self, release: Release, flow_run: FlowRun) -> None:
+        if not any(each is release for each, _ in self._releases):
+            return  # withdrawn while launches went first
         slot = self._slots.get(release.training.run_id)
         partners = () if slot is None else self._slots.partners(slot)
         names = tuple(partner.entry.name for partner in partners)

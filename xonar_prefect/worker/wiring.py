@@ -221,6 +221,7 @@ def build(
             held_runs=held_runs,
             slots=slots,
             in_flight=in_flight,
+            telling=telling,
         )
         requeueing = Requeueing(
             client,
