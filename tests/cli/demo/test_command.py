@@ -30,7 +30,7 @@ def test_unknown_policy_is_a_sentence_that_names_those_there_are(xonar: Xonar) -
     ended = xonar("demo", "--policy", "complimentary", "--flows", str(FLOWS))
 
     assert ended.status == 1
-    assert "complementary, parallel, serial" in ended.errors
+    assert "choose one of adaptive, complementary, " in ended.errors
 
 
 def test_missing_flows_are_a_sentence(xonar: Xonar, tmp_path: Path) -> None:
