@@ -108,12 +108,8 @@ async def test_a_training_is_profiled_alone_then_paired_with_its_kind_and_a_thir
     assert window.predicted_slowdown is not None
     (release, *_) = await pool.artifacts(second, "xonar-decision")
     assert "first" in str(release.data)
-    observations = [
-        artifact
-        for artifact in await pool.client.read_artifacts()
-        if artifact.type == OBSERVATION_ARTIFACT_TYPE and artifact.flow_run_id == second.id
-    ]
-    assert len(observations) == 1
+    observations = await pool.artifacts(second, f"xonar-observation-data-{entry.profile_key}")
+    assert [each.type for each in observations] == [OBSERVATION_ARTIFACT_TYPE]
 
 
 async def test_what_can_never_start_is_refused_with_the_reason(

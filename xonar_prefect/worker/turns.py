@@ -149,12 +149,14 @@ class Turns:
                 return
             await parts.recovery.run()
             for slot in parts.slots:
+                # At once: what it prints from now on is shown here.
+                parts.supervision.take_over(slot)
+            for slot in parts.slots:
                 # Before the rebuilding, which does not know who was measured beside a partner.
                 await parts.learning.read_profiles(slot, joint=slot.measured_beside_partner)
             await parts.learning.rebuild()
             for slot in parts.slots:
                 await parts.dispatch.renew_profiles(slot)
-                parts.supervision.take_over(slot)
                 if slot.entry.launcher_pid is not None:
                     parts.exits.watch(slot.entry.launcher_pid)
             self._recovered = True
