@@ -91,6 +91,34 @@ def test_without_torch_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None
     assert ours.version() is None
     assert ours.peak_memory_mib() is None
     assert ours.gpu_model() is None
+
+
+def fake_distributed(*, initialized: bool) -> SimpleNamespace:
+    return SimpleNamespace(is_available=lambda: True, is_initialized=lambda: initialized)
+
+
+def test_on_the_processor_waits_for_input_are_told_and_nothing_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_torch(monkeypatch, FakeCuda())
+    sys.modules["torch"].distributed = fake_distributed(initialized=False)  # type: ignore[attr-defined]
+    tracer = ours.tracer()
+    annotate = tracer.start()
+    assert annotate is not None
+    for _ in range(2):
+        with annotate(Mark.STEP), annotate(Mark.INPUT):
+            time.sleep(0.01)  # a slow source of data
+    steps = tracer.stop()
+    assert len(steps) == 2
+    assert all(0.009 < step.input_seconds <= step.wall_seconds for step in steps)
+    assert not [each for each in threading.enumerate() if each.name == "xonar-kineto"]
+
+
+def test_between_workers_on_the_processor_nobody_knows_why_a_step_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_torch(monkeypatch, FakeCuda())
+    sys.modules["torch"].distributed = fake_distributed(initialized=True)  # type: ignore[attr-defined]
     assert ours.tracer().start() is None
 
 

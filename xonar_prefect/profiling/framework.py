@@ -30,6 +30,20 @@ class Tracer(Protocol):
         ...
 
 
+class NoTracer:
+    """Stands where no framework is that could trace."""
+
+    source = "none"
+
+    def start(self) -> Annotate | None:
+        """Begin nothing."""
+        return None
+
+    def stop(self) -> Sequence[StepTimes]:
+        """Return nothing."""
+        return ()
+
+
 class Framework(Protocol):
     """A framework as the training uses it; it is never imported for being asked."""
 

@@ -10,25 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from xonar_prefect.profiling import jax, tensorflow, torch
-from xonar_prefect.profiling.activity import StepTimes
-from xonar_prefect.profiling.framework import Framework, Tracer
-from xonar_prefect.profiling.recording import Annotate
+from xonar_prefect.profiling.framework import Framework, NoTracer, Tracer
 
 KNOWN: tuple[Framework, ...] = (torch, tensorflow, jax)
-
-
-class NoTracer:
-    """Stands where no framework is that could trace."""
-
-    source = "none"
-
-    def start(self) -> Annotate | None:
-        """Begin nothing."""
-        return None
-
-    def stop(self) -> Sequence[StepTimes]:
-        """Return nothing."""
-        return ()
 
 
 def current(known: Sequence[Framework] = KNOWN) -> Framework | None:

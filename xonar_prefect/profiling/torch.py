@@ -13,7 +13,8 @@ from typing import Any
 
 import wrapt
 
-from xonar_prefect.profiling.framework import CONTEXT_MIB
+from xonar_prefect.profiling.framework import CONTEXT_MIB, NoTracer, Tracer
+from xonar_prefect.profiling.host_marks import WaitTracer
 from xonar_prefect.profiling.torch_steps import steps_seen
 from xonar_prefect.profiling.torch_tracer import TorchTracer
 
@@ -53,9 +54,19 @@ def peak_memory_mib() -> int | None:
     return round(peak / _MIB + CONTEXT_MIB) if peak > 0 else None
 
 
-def tracer() -> TorchTracer:
-    """Return PyTorch's profiler."""
-    return TorchTracer(on_gpu=_cuda() is not None)
+def tracer() -> Tracer:
+    """Return what tells why steps were idle: PyTorch's profiler where there is a GPU.
+
+    On the processor it would slow down every operation and write on standard error, for
+    information only. How long a step waits for input is known without it; how long for other
+    workers is not.
+    """
+    if _cuda() is not None:
+        return TorchTracer(on_gpu=True)
+    distributed = getattr(sys.modules.get(_TORCH), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return NoTracer()
+    return WaitTracer()
 
 
 def _cuda() -> Any | None:

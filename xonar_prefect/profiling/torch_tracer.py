@@ -6,22 +6,20 @@ runs or is being prepared, and is thrown away when theirs begins.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import logging
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import wrapt
 
 from xonar_prefect.profiling.activity import StepTimes
-from xonar_prefect.profiling.intervals import Span
+from xonar_prefect.profiling.host_marks import HostMarks
 from xonar_prefect.profiling.kineto import Event, read_steps
-from xonar_prefect.profiling.recording import Annotate, Mark
+from xonar_prefect.profiling.recording import Annotate
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +40,12 @@ class TorchTracer:
 
     def __init__(self, *, on_gpu: bool) -> None:
         self._on_gpu = on_gpu
-        self._steps: list[Span] = []
-        self._waits: list[Span] = []
+        self._marks = HostMarks()
         self._recording: _Recording | None = None
 
     def start(self) -> Annotate | None:
         """Begin to trace; None where it cannot be done."""
-        self._steps, self._waits = [], []
+        self._marks = HostMarks()
         torch = sys.modules.get(_TORCH)
         if torch is None:
             return None
@@ -58,7 +55,7 @@ class TorchTracer:
         self._recording = _users_profilers.begin_ours(
             lambda: _Recording(lambda: torch.profiler._KinetoProfile(**options))
         )
-        return None if self._recording is None else self._mark
+        return None if self._recording is None else self._marks.mark
 
     def stop(self) -> tuple[StepTimes, ...]:
         """End the trace and return its steps; empty where nothing can be read."""
@@ -68,13 +65,7 @@ class TorchTracer:
         events = _users_profilers.end_ours(recording)
         if events is None:
             return ()
-        return read_steps(sorted(self._steps), self._waits, events, on_gpu=self._on_gpu)
-
-    @contextlib.contextmanager
-    def _mark(self, mark: Mark) -> Iterator[None]:
-        begin_ns = time.time_ns()
-        yield  # a step that was dropped leaves with an error and is not noted
-        (self._steps if mark is Mark.STEP else self._waits).append((begin_ns, time.time_ns()))
+        return read_steps(self._marks.steps, self._marks.waits, events, on_gpu=self._on_gpu)
 
 
 def _options(torch: Any, *, on_gpu: bool) -> dict[str, Any] | None:
