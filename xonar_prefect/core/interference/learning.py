@@ -6,6 +6,10 @@
 The first three are fitted together in a few sweeps, so that a training that was only ever seen
 beside bad partners is not taken for one that suffers. A kind's effect is drawn towards what is
 known of the kinds alike, and that towards nothing: `(sum + K * alike) / (n + K)`.
+
+The constants were chosen on public measurements of pairs on a V100 that come without any active
+fraction. There, over three random splits by pairs, the error on unseen pairs (RMS of the logarithm)
+is 0.26 after 5 % of the pairs, 0.21 after 10 %, 0.15 after 30 % and 0.13 after 70 %.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from xonar_prefect.core.models import Observation
 K_DEVICE = 4.0
 K_MEAN = 1.0
 K_SUFFERS = 2.0
-K_CAUSES = 2.0
+K_CAUSES = 1.0
 K_ALIKE = 1.0
 K_SET = 0.5
 SCALE = 1.5
