@@ -11,6 +11,7 @@ from xonar_prefect.profiling.contention import (
     difference,
     displaced_fraction,
     together,
+    undisturbed_fraction,
 )
 
 amounts = st.floats(0, 1e4)
@@ -92,3 +93,20 @@ def test_what_workers_on_the_same_cores_take_from_each_other_is_not_foreign() ->
 def test_workers_measured_for_different_times_are_added_up_by_the_second() -> None:
     short, long = (counted(t, own=0.2 * t, waited=0.1 * t, busy=0.9 * t) for t in (1.0, 10.0))
     assert together([short, long]) == pytest.approx((1.0, 0.4, 0.2, 0.9))
+
+
+def test_undisturbed_a_fraction_stands_as_it_was_measured() -> None:
+    assert undisturbed_fraction(0.3, 0.0) == pytest.approx(0.3)
+
+
+def test_a_training_that_waits_for_nothing_has_lost_all_that_others_took() -> None:
+    assert undisturbed_fraction(0.5, 0.5) == pytest.approx(1.0)
+    assert undisturbed_fraction(0.25, 0.75) == pytest.approx(1.0)
+
+
+@given(st.floats(0, 1), st.floats(0, 0.95))
+def test_it_lies_between_the_time_as_it_passed_and_what_others_left(
+    active: float, displaced: float
+) -> None:
+    undisturbed = undisturbed_fraction(active, displaced)
+    assert active <= undisturbed <= min(1.0, active / (1.0 - displaced))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,12 @@ while os.getppid() == int(sys.argv[2]):
     pass
 """
 
-# Computes 5 ms and pauses 5 ms in every step; tells what it did and what was measured of it.
+# Computes 5 ms in every step and pauses as long as it is told; tells what it did and what was
+# measured of it.
 TRAINING = """
 import json, os, sys, threading, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
+pause = float(sys.argv[2])
 from xonar_prefect.profiling import Window, steps
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
 training = MeasuredTraining(ProcessProbe(None), Window(minimum=60, maximum=60))
@@ -36,8 +39,9 @@ with training.attempt():
         until = time.process_time() + 0.005
         while time.process_time() < until:
             pass
-        time.sleep(0.005)
-        paused += 0.005
+        if pause:
+            time.sleep(pause)
+            paused += pause
     used = time.process_time() - used
 training.close()
 thread.join()
@@ -45,7 +49,8 @@ thread.join()
 print(json.dumps({
     "true": used / (used + paused),
     "raw": measurement.estimate.active_fraction,
-    "corrected": measurement.active_fraction,
+    "undisturbed": measurement.active_fraction,
+    "interval": measurement.active_fraction_interval,
     "displaced": measurement.displaced,
 }))
 """
@@ -66,17 +71,30 @@ def busy_neighbour(core: int) -> Iterator[None]:
         process.kill()
 
 
-def measure(core: int) -> dict[str, float]:
+def measure(core: int, pause_seconds: float) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", TRAINING, str(core)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", TRAINING, str(core), str(pause_seconds)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    result: dict[str, float] = json.loads(done.stdout)
+    result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
 @pytest.mark.usefixtures("busy_neighbour")
-def test_what_a_neighbour_takes_is_not_counted_as_idle(core: int) -> None:
-    measured = measure(core)
+def test_what_a_neighbour_takes_of_a_training_that_never_waits_is_not_counted_as_idle(
+    core: int,
+) -> None:
+    measured = measure(core, 0.0)
     assert measured["displaced"] > 0.1
-    assert measured["raw"] < measured["true"] - 0.05
-    assert measured["corrected"] == pytest.approx(measured["true"], abs=0.08)
+    assert measured["raw"] < 0.9
+    assert measured["undisturbed"] > 0.95
+
+
+@pytest.mark.usefixtures("busy_neighbour")
+def test_of_a_training_that_waits_the_truth_is_within_the_interval(core: int) -> None:
+    measured = measure(core, 0.005)
+    low, high = measured["interval"]
+    assert measured["raw"] < measured["undisturbed"] < high
+    assert low < measured["true"] < high + 0.08

@@ -483,6 +483,61 @@ def test_what_the_kernel_counts_is_read_around_the_measured_steps(clock: Clock) 
     assert (before.at_s, after.at_s) == (102.0, 105.0)
 
 
+def disturbed_session(clock: Clock, window: Window, shares: list[float]) -> Session:
+    """Others take so much of each second that begins: the first, the second, ..., the last."""
+
+    def account() -> Account:
+        taken = sum(shares[min(second, len(shares) - 1)] for second in range(int(clock.now) - 100))
+        return Account(clock.now, clock.active, clock.active + taken, {"t": (clock.active, taken)})
+
+    return Session(window, clock.read_active, account=account, clock=clock.read)
+
+
+def measured_seconds(session: Session) -> list[float]:
+    assert session.accounts is not None
+    return [account.at_s - 100.0 for account in session.accounts]
+
+
+def test_what_others_disturbed_is_tried_again_until_nobody_does(clock: Clock) -> None:
+    window = Window(warm_up=0, minimum=2, maximum=8)
+    session = disturbed_session(clock, window, [0.4, 0.4, 0.3, 0.3, 0.02])
+    for _ in range(7):
+        assert not session.measured.is_set()
+        take_step(session, clock)
+    assert session.measured.is_set()
+    assert measured_seconds(session) == [4.0, 6.0]
+    assert session.estimate is not None
+    assert session.estimate.steps == 2
+
+
+def test_where_others_never_stop_all_steps_count(clock: Clock) -> None:
+    session = disturbed_session(clock, Window(warm_up=0, minimum=2, maximum=8), [0.4])
+    for _ in range(9):
+        assert not session.measured.is_set()
+        take_step(session, clock)
+    assert session.measured.is_set()
+    assert measured_seconds(session) == [0.0, 8.0]
+    assert session.estimate is not None
+    assert session.estimate.steps == 8
+
+
+def test_what_nobody_disturbed_is_measured_once(clock: Clock) -> None:
+    session = disturbed_session(clock, Window(warm_up=0, minimum=2, maximum=8), [0.02])
+    for _ in range(3):
+        take_step(session, clock)
+    assert session.measured.is_set()
+
+
+def test_a_training_that_ends_during_a_further_try_has_been_measured(clock: Clock) -> None:
+    session = disturbed_session(clock, Window(warm_up=0, minimum=2, maximum=8), [0.4])
+    for _ in range(3):
+        take_step(session, clock)
+    session.finish()
+    assert measured_seconds(session) == [0.0, 3.0]
+    assert session.estimate is not None
+    assert session.estimate.steps == 3
+
+
 def test_what_the_kernel_does_not_tell_is_left_out(clock: Clock) -> None:
     def account() -> Account:
         raise PermissionError("/proc is hidden")

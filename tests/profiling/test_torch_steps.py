@@ -68,8 +68,7 @@ def training(torch: Any) -> Training:
 
 def timed_steps(session: Session) -> int:
     """Measured steps and those of the warm-up that were timed."""
-    assert session._result is not None
-    return session._result.estimator.steps
+    return session._latest.result.estimator.steps
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])

@@ -40,7 +40,7 @@ from xonar_prefect.worker.endings import exit_sentence
 from xonar_prefect.worker.requeueing import Requeueing, tally_of, with_history
 from xonar_prefect.worker.slots import Slot, Slots
 
-Conclude = Callable[..., Awaitable[None]]
+Conclude = Callable[..., Awaitable[bool]]
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def conclude(pool: Pool, store: Store, slots: Slots, readings: list[DeviceReadin
     async def max_requeues_of(_flow_run: FlowRun) -> int:
         return 1
 
-    async def conclude(slot: Slot, client: Any = pool.client) -> None:
+    async def conclude(slot: Slot, client: Any = pool.client) -> bool:
         claims = Claims(client, "one")
         requeueing = Requeueing(
             client, claims, store, clock=time.time, max_requeues_of=max_requeues_of
         )
         concluding = Concluding(client, claims, requeueing, slots, limits=Limits())
         concluding.note_memory(slot, readings)
-        await concluding.conclude(slot)
+        return await concluding.conclude(slot)
 
     return conclude
 
@@ -129,6 +129,36 @@ async def test_a_run_that_ended_itself_or_waits_again_is_left_alone(
     await conclude(slot)
     assert (await pool.read(run)).state_id == before
     assert await pool.artifacts(run, CRASH_ARTIFACT) == []
+
+
+class CancelledOnceRead:
+    """The server, where somebody cancels a run right after it was read for the first time."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._is_cancelled = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool.client, name)
+
+    async def read_flow_run(self, run_id: UUID) -> FlowRun:
+        flow_run: FlowRun = await self._pool.client.read_flow_run(run_id)
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            await self._pool.client.set_flow_run_state(run_id, Cancelling())
+        return flow_run
+
+
+@pytest.mark.server
+async def test_a_run_that_is_cancelled_while_it_is_concluded_is_concluded_as_cancelled(
+    pool: Pool, run: FlowRun, slot: Slot, conclude: Conclude
+) -> None:
+    await pool.client.set_flow_run_state(run.id, Running(), force=True)
+    await pool.client.update_flow_run(run.id, infrastructure_pid="here:1")
+    client = CancelledOnceRead(pool)
+    assert not await conclude(slot, client)
+    assert await conclude(slot, client)
+    assert await pool.state(run) == "Cancelled"
 
 
 @pytest.mark.server

@@ -25,12 +25,14 @@ class Account(NamedTuple):
         own_seconds: Processor time of the training's process tree.
         busy_seconds: How long the cores it may use were busy, with whatever.
         threads: How long each of its threads ran, and how long it was ready to run and did not.
+        cores: Number of cores that it may use.
     """
 
     at_s: float
     own_seconds: float
     busy_seconds: float
     threads: Mapping[str, tuple[float, float]]
+    cores: int = 1
 
 
 class Contention(NamedTuple):
@@ -92,6 +94,27 @@ def displaced_fraction(counted: Contention, cores: int) -> float:
         return 0.0
     foreign = counted.busy_seconds - counted.own_seconds
     return min(max(0.0, min(counted.waited_seconds, foreign)) / elapsed, _MOST)
+
+
+def undisturbed_fraction(active_fraction: float, displaced: float) -> float:
+    """Return the active share of the time that a training would have needed, had others let it.
+
+    What it waits for may come in the time that others take from it, reads ahead most of all. Then
+    that time is no loss: alone it would have waited instead. How much of it was lost cannot be
+    counted. It is taken to be the share in which the training was active while it was not
+    displaced: all of it where nothing was waited for, little where it mostly waits.
+
+    Args:
+        active_fraction: Active share of the time as it passed.
+        displaced: Share of the time in which others had the cores that it wanted.
+
+    >>> undisturbed_fraction(0.5, 0.5)
+    1.0
+    >>> undisturbed_fraction(0.3, 0.4)
+    0.375
+    """
+    lost = displaced * min(1.0, active_fraction / (1.0 - displaced))
+    return min(1.0, active_fraction / (1.0 - lost))
 
 
 def busy_ticks(stat: str, cores: Collection[int]) -> int:

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xonar_prefect.profiling.activity import StepTimes
-from xonar_prefect.profiling.contention import Contention, difference, displaced_fraction
+from xonar_prefect.profiling.contention import (
+    Contention,
+    difference,
+    displaced_fraction,
+    undisturbed_fraction,
+)
 from xonar_prefect.profiling.estimate import Estimate, Estimator
 from xonar_prefect.profiling.framework import Tracer
 from xonar_prefect.profiling.session import Session
@@ -63,29 +68,24 @@ class Measurement:
     def active_fraction(self) -> float | None:
         """Active share of the step, had nobody else taken the cores; None when unknown."""
         active = self.estimate.active_fraction if self.estimate else None
-        return None if active is None else self._undisturbed(active)
+        return None if active is None else undisturbed_fraction(active, self.displaced or 0.0)
 
     @property
     def active_fraction_interval(self) -> tuple[float, float] | None:
         """Its 95 % interval; None when unknown.
 
-        Where others took a core, it begins with the share of the time as it passed: what a
-        training waits for, such as reads ahead, may have come while it wanted the core, and then
-        it was less active alone than the corrected figure says.
+        Where others took a core, it reaches from the share of the time as it passed, which is true
+        if all that was waited for came meanwhile, to the share of what they left, if nothing did.
         """
         interval = self.estimate.active_fraction_interval if self.estimate else None
         if interval is None:
             return None
-        return interval[0], self._undisturbed(interval[1])
-
-    def _undisturbed(self, fraction: float) -> float:
-        return min(1.0, fraction / (1.0 - (self.displaced or 0.0)))
+        return interval[0], min(1.0, interval[1] / (1.0 - (self.displaced or 0.0)))
 
 
 def measure_on_processor(
     session: Session,
     tracer: Tracer,
-    cores: int = 1,
     patience_seconds: float = _PATIENCE_SECONDS,
 ) -> Measurement:
     """Wait until the steps are measured by processor time; then trace a few for information.
@@ -93,7 +93,6 @@ def measure_on_processor(
     Args:
         session: The steps.
         tracer: Tells why the training was idle.
-        cores: Number of processor cores that the training may use.
         patience_seconds: How long to wait for the steps of a trace beyond what they should take.
     """
     session.measured.wait()
@@ -102,12 +101,15 @@ def measure_on_processor(
         return Measurement()
     steps = max(2, min(_INFORMATIVE_STEPS, int(_INFORMATIVE_SECONDS / estimate.step_seconds)))
     started_at_s, ended_at_s = session.measured_from_to_s
-    contention = difference(*session.accounts) if session.accounts else None
+    contention = displaced = None
+    if session.accounts is not None:
+        contention = difference(*session.accounts)
+        displaced = displaced_fraction(contention, session.accounts[0].cores)
     return Measurement(
         estimate=estimate,
         split=_split(_trace(session, tracer, steps, patience_seconds + _expected(steps, estimate))),
         source="cpu-time",
-        displaced=None if contention is None else displaced_fraction(contention, cores),
+        displaced=displaced,
         contention=contention,
         started_at_s=started_at_s,
         ended_at_s=ended_at_s,

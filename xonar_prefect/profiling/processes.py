@@ -93,8 +93,8 @@ class ProcessTree:
         Raises:
             OSError: The kernel does not tell.
         """
-        stat = Path("/proc/stat").read_text(encoding="ascii")
-        ticks = busy_ticks(stat, os.sched_getaffinity(0))
+        cores = os.sched_getaffinity(0)
+        ticks = busy_ticks(Path("/proc/stat").read_text(encoding="ascii"), cores)
         return Account(
             at_s=time.perf_counter(),
             own_seconds=self.processor_seconds(),
@@ -102,6 +102,7 @@ class ProcessTree:
             threads={
                 thread: times for pid in self.pids for thread, times in _times_of_threads(pid)
             },
+            cores=len(cores),
         )
 
     def resident_mib(self) -> int:

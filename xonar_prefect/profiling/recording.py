@@ -10,20 +10,70 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from xonar_prefect.profiling.contention import Account
+from xonar_prefect.profiling.contention import Account, difference, displaced_fraction
 from xonar_prefect.profiling.estimate import Estimator
 from xonar_prefect.profiling.window import Window
 
 logger = logging.getLogger(__name__)
 
+# What others take beyond this is worth another try, so long: a partner may wait for the profile.
+_UNDISTURBED = 0.05
+_PATIENCE_SECONDS = 20.0
+
+
+class Stretch:
+    """Steps measured in a row, and what the kernel counted meanwhile.
+
+    Args:
+        first: What it had counted before them; None when unknown.
+    """
+
+    def __init__(self, first: Account | None = None) -> None:
+        self.estimator = Estimator()
+        self.started_at_s: float | None = None
+        self.ended_at_s: float | None = None
+        self._first = first
+        self._last: Account | None = None
+
+    @property
+    def accounts(self) -> tuple[Account, Account] | None:
+        """What the kernel had counted before and after; None when unknown."""
+        return None if self._first is None or self._last is None else (self._first, self._last)
+
+    @property
+    def displaced(self) -> float:
+        """Share of the time in which others had the cores it wanted; 0 when unknown."""
+        if self.accounts is None:
+            return 0.0
+        return displaced_fraction(difference(*self.accounts), self.accounts[0].cores)
+
+    def add(self, wall_seconds: float, active_seconds: float | None, steps: int) -> None:
+        """Add a step that is over."""
+        now = time.time()
+        if self.started_at_s is None:
+            self.started_at_s = now - wall_seconds
+        self.ended_at_s = now
+        self.estimator.add(wall_seconds, active_seconds, steps)
+
+    def close(self, last: Account | None) -> None:
+        """Nothing will be added; the kernel has counted so much by now."""
+        self._last = last
+
 
 class Measuring:
     """Measures steps after the warm-up until the estimate has settled.
 
+    Where others took the processor meanwhile, it tries again, within the most steps of the window
+    and for some seconds: a stretch in which nobody did counts alone; else all that was measured
+    does, since the least disturbed of many may only seem so.
+
     Args:
         window: When measuring starts to count and stops.
         active_clock: Seconds the training was active so far; None where only a trace can tell.
-        account: What the kernel has counted; read when measuring starts to count and when it ends.
+        account: What the kernel has counted; read before and after each stretch.
+
+    Attributes:
+        result: What counts of all that was measured.
     """
 
     def __init__(
@@ -35,31 +85,34 @@ class Measuring:
         self.window = window
         self.active_clock = active_clock
         self._account = account
+        self.result = self._stretch = Stretch()
         self.restart()
 
     def restart(self) -> None:
         """Forget what was measured: another kind of step begins."""
-        self.estimator = Estimator()
-        self.started_at_s: float | None = None
-        self.ended_at_s: float | None = None
-        self.accounts: tuple[Account, Account] | None = None
         self._skipped = 0
-        self._first_account = self._read_account() if self.window.warm_up == 0 else None
+        self._begin(self._read_account() if self.window.warm_up == 0 else None)
 
     def add(self, wall_seconds: float, active_seconds: float | None, steps: int) -> bool:
         """Add a step that is over; True when that is enough."""
         if self._skipped < self.window.warm_up:
             self.skip(steps)
             return False
-        now = time.time()
-        if self.started_at_s is None:
-            self.started_at_s = now - wall_seconds
-        self.ended_at_s = now
-        self.estimator.add(wall_seconds, active_seconds, steps)
-        if not self.estimator.settled(self.window):
+        self.result.add(wall_seconds, active_seconds, steps)
+        self._stretch.add(wall_seconds, active_seconds, steps)
+        is_last = self.result.estimator.steps >= self.window.maximum
+        if not (is_last or self._stretch.estimator.settled(self.window)):
             return False
-        self.close()
-        return True
+        last = self._read_account()
+        self._stretch.close(last)
+        self.result.close(last)
+        if self._stretch.displaced <= _UNDISTURBED:
+            self.result = self._stretch
+            return True
+        if is_last or self.active_clock is None or not self._has_time:
+            return True
+        self._stretch = Stretch(last)
+        return False
 
     def skip(self, steps: int) -> None:
         """Note steps that are over and not measured; they are a part of the warm-up."""
@@ -67,13 +120,20 @@ class Measuring:
             return
         self._skipped += steps
         if self._skipped >= self.window.warm_up:
-            self._first_account = self._read_account()
+            self._begin(self._read_account())
 
     def close(self) -> None:
         """Nothing more will be measured."""
-        if self._first_account is not None and self.accounts is None:
-            last = self._read_account()
-            self.accounts = None if last is None else (self._first_account, last)
+        self.result.close(self._read_account())
+
+    def _begin(self, first: Account | None) -> None:
+        self.result = Stretch(first)
+        self._stretch = Stretch(first)
+
+    @property
+    def _has_time(self) -> bool:
+        began_at_s = self.result.started_at_s
+        return began_at_s is not None and time.time() - began_at_s < _PATIENCE_SECONDS
 
     def _read_account(self) -> Account | None:
         try:

@@ -12,7 +12,12 @@ from typing import Any
 
 from xonar_prefect.core.codec import profile_from_dict, profile_to_dict
 from xonar_prefect.core.models import Profile
-from xonar_prefect.profiling.contention import Contention, displaced_fraction, together
+from xonar_prefect.profiling.contention import (
+    Contention,
+    displaced_fraction,
+    together,
+    undisturbed_fraction,
+)
 from xonar_prefect.profiling.processes import processor_cores
 
 _SUFFIX = ".profile.json"
@@ -142,7 +147,7 @@ def _sum_of_active(
     displaced = 0.0
     if len(counted) == len(reports):
         displaced = displaced_fraction(together(counted), processor_cores())
-    active = min(1.0, sum(fractions) / (1.0 - displaced))
+    active = undisturbed_fraction(min(1.0, sum(fractions)), displaced)
     intervals = [each.profile.active_fraction_interval for each in reports]
     halves = [(high - low) / 2 for low, high in (each for each in intervals if each)]
     if len(halves) < len(reports):

@@ -48,8 +48,8 @@ class Session:
         self._counter = StepCounter()
         self._total: int | None = None
         self._again = functools.partial(Measuring, window, active_clock, account)
-        self._result = self._again() if measure else Measuring(window, None)
-        self._measuring: Measuring | None = self._result if measure else None
+        self._latest = self._again() if measure else Measuring(window, None)
+        self._measuring: Measuring | None = self._latest if measure else None
         self._tracing: Tracing | None = None
         self._began: tuple[float, float | None] | None = None
         self._ended: tuple[float, float | None, int] | None = None
@@ -83,18 +83,19 @@ class Session:
     @property
     def estimate(self) -> Estimate | None:
         """What the measured steps say; None when there was none after the warm-up."""
-        return self._result.estimator.estimate()
+        return self._latest.result.estimator.estimate()
 
     @property
     def measured_from_to_s(self) -> tuple[float, float] | None:
         """When the measured steps began and ended, seconds since the epoch."""
-        started, ended = self._result.started_at_s, self._result.ended_at_s
+        result = self._latest.result
+        started, ended = result.started_at_s, result.ended_at_s
         return None if started is None or ended is None else (started, ended)
 
     @property
     def accounts(self) -> tuple[Account, Account] | None:
         """What the kernel had counted when measuring began and when it ended."""
-        return self._result.accounts
+        return self._latest.result.accounts
 
     # What feeds it
 
@@ -216,7 +217,7 @@ class Session:
     def measure_again(self) -> None:
         """Forget what was measured and measure the steps to come."""
         self.measured.clear()
-        self._result = self._measuring = self._again()
+        self._latest = self._measuring = self._again()
         if self._finished:
             self._measuring = None
             self.measured.set()

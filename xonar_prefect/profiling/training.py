@@ -154,7 +154,7 @@ class MeasuredTraining:
         tracer = frameworks.tracer()
         if self._computes_on_gpu():
             return measure_on_gpu(session, tracer, self._window)
-        return measure_on_processor(session, tracer, self._probe.cores)
+        return measure_on_processor(session, tracer)
 
     def _computes_on_gpu(self) -> bool:
         return frameworks.gpu_model() is not None if self._on_gpu is None else self._on_gpu

@@ -18,6 +18,7 @@ from prefect.client.schemas.filters import (
     ArtifactFilterKey,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed, Failed
 
@@ -71,8 +72,12 @@ class Concluding:
         """Note who took what on a training's devices, at the moment when it is gone."""
         slot.shortage = shortage_of(slot, self._slots.partners(slot), readings, self._limits)
 
-    async def conclude(self, slot: Slot) -> None:
+    async def conclude(self, slot: Slot) -> bool:
         """Conclude a training whose process tree is gone.
+
+        Returns:
+            Whether that is done; otherwise its state changed meanwhile, and it is to be concluded
+            as what it is now.
 
         Raises:
             httpx.HTTPError: The server could not be asked; try again later.
@@ -81,32 +86,33 @@ class Concluding:
         try:
             flow_run = await self._client.read_flow_run(run_id)
         except ObjectNotFound:
-            return
+            return True
         if slot.exit is not None and slot.exit.second_copy:
             await self._claims.yield_to_living(run_id)
-            return
+            return True
         state = flow_run.state
         if state is None or self._is_cancelled(slot, state):
             reason = slot.stop_reason or "Cancelled; its processes have ended."
             await self._client.set_flow_run_state(run_id, Cancelled(message=reason), force=True)
-            return
+            return True
         retries = state.is_scheduled() and waits_in_its_process(flow_run)
         if state.type not in _UNFINISHED | _FAILED and not retries:
-            return
+            return True
         if await self._claims.is_taken_over(run_id):
-            return
+            return True
         if slot.verdict is None:
             ending = ending_of(slot, state)
             if ending is None:
-                return
+                return True
             slot.verdict = await self._judge(slot, flow_run, ending)
         if slot.verdict.again:
             if await self._requeueing.again(flow_run, slot.verdict):
-                return
+                return True
             flow_run = await self._client.read_flow_run(run_id)
             state = flow_run.state
-        if state is not None and (state.type in _UNFINISHED or retries):
-            await self._end(slot, run_id, slot.verdict)
+        if state is None or not (state.type in _UNFINISHED or retries):
+            return True
+        return await self._end(slot, run_id, slot.verdict)
 
     @staticmethod
     def _is_cancelled(slot: Slot, state: State) -> bool:
@@ -135,7 +141,7 @@ class Concluding:
                     await self._requeueing.raise_peak(partner.entry, None, shortage.offender_mib)
         return await self._requeueing.judge(flow_run, ending)
 
-    async def _end(self, slot: Slot, run_id: UUID, verdict: Verdict) -> None:
+    async def _end(self, slot: Slot, run_id: UUID, verdict: Verdict) -> bool:
         output = last_lines(slot.run_directory.output)
         kind = Failed if slot.run_directory.read_out_of_memory() else Crashed
         if not await self._is_shown(run_id, verdict.sentence):
@@ -148,7 +154,10 @@ class Concluding:
                     flow_run_id=run_id,
                 )
             )
-        await self._client.set_flow_run_state(run_id, kind(message=verdict.sentence))
+        ended: State = kind(message=verdict.sentence)
+        result = await self._client.set_flow_run_state(run_id, ended)
+        # It is refused where somebody has cancelled the run since it was read.
+        return bool(result.status is SetStateStatus.ACCEPT)
 
     async def _is_shown(self, run_id: UUID, sentence: str) -> bool:
         """Tell whether the artifact is there: the state may have failed to follow it."""

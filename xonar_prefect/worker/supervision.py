@@ -190,7 +190,8 @@ class Supervision:
     async def _conclude(self, slot: Slot) -> bool:
         is_news = not slot.concluded
         if is_news:
-            await self._concluding.conclude(slot)
+            if not await self._concluding.conclude(slot):
+                return False
             slot.concluded = True
             await self._learn(slot)
         if slot.vacated or slot.is_given_up:
