@@ -315,8 +315,8 @@ def test_open_entries_are_those_whose_slot_is_not_free(store: Store) -> None:
         store.record(replace(RELEASE, run_id=f"run-{number}", state=state))
     store.record(replace(RELEASE, run_id="elsewhere", worker="worker-2"))
     states = {entry.state for entry in store.open_entries("worker-1")}
-    assert states == {SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING}
-    assert len(store.open_entries()) == 4
+    assert states == set(SlotState) - {SlotState.ENDED}
+    assert len(store.open_entries()) == 5
     assert [entry.run_id for entry in store.entries(worker="worker-2")] == ["elsewhere"]
 
 
@@ -336,7 +336,8 @@ def test_every_transition_of_a_slot_is_kept_once_with_its_time(store: Store) -> 
         {"state": SlotState.RUNNING, "launcher_pid": 7, "launched_at_s": RELEASE.reserved_at_s + 1},
         {"request_mib": 900},
         {"state": SlotState.DRAINING, "ended_at_s": RELEASE.reserved_at_s + 60, "exit_code": 1},
-        {"state": SlotState.ENDED, "freed_at_s": RELEASE.reserved_at_s + 61},
+        {"state": SlotState.VACATED, "freed_at_s": RELEASE.reserved_at_s + 61},
+        {"state": SlotState.ENDED, "concluded_at_s": RELEASE.reserved_at_s + 90},
     )
     entry = RELEASE
     for changes in life:
@@ -348,7 +349,8 @@ def test_every_transition_of_a_slot_is_kept_once_with_its_time(store: Store) -> 
         (SlotState.RESERVED, 0),
         (SlotState.RUNNING, 1),
         (SlotState.DRAINING, 60),
-        (SlotState.ENDED, 61),
+        (SlotState.VACATED, 61),
+        (SlotState.ENDED, 90),
     ]
     running, draining = steps[1], steps[2]
     assert (running.devices, running.request_mib, running.partners) == (
@@ -357,7 +359,7 @@ def test_every_transition_of_a_slot_is_kept_once_with_its_time(store: Store) -> 
         ("run-0",),
     )
     assert (draining.launcher_pid, draining.request_mib, draining.exit_code) == (7, 900, 1)
-    assert store.transitions(2) == steps[2:]
+    assert store.transitions(2) == steps[3:]
     assert store.transitions(run_id="run-2") == ()
 
 
@@ -486,7 +488,7 @@ def test_old_releases_are_forgotten_in_portions_the_oldest_first(store: Store) -
     assert {entry.run_id for entry in store.entries()} == {"run-3", "run-4"}
 
 
-@pytest.mark.parametrize("state", [SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING])
+@pytest.mark.parametrize("state", [state for state in SlotState if state is not SlotState.ENDED])
 def test_a_release_whose_slot_is_not_free_is_never_forgotten(
     store: Store, state: SlotState
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.faults.diary import Diary
 from tests.faults.journal import Journal
-from xonar_prefect.core.ledger import LedgerEntry, SlotState
+from xonar_prefect.core.ledger import LedgerEntry
 from xonar_prefect.worker.processes import started_ticks
 
 
@@ -33,10 +33,8 @@ class Occupancy:
         reserved: dict[str, list[int]] = defaultdict(list)
         for ledger in entries.values():
             for entry in ledger:
-                # What has ended holds its device as long as it has processes: they are counted
-                # below. Its entry stays open until the server was told, which may take minutes.
-                devices = () if entry.state is SlotState.DRAINING else entry.devices
-                for device in devices:
+                # What has ended stays open until the server was told, which may take minutes.
+                for device in entry.devices if entry.holds_devices else ():
                     reserved[device].append(entry.request_mib or self._memory_mib)
         self._judge("reserved", reserved)
         living: dict[str, list[int]] = defaultdict(list)

@@ -16,7 +16,7 @@ class Phase(str, Enum):
     CLAIM = "claim"  # reserved, and nothing of it started yet
     LAUNCH = "launch"  # its processes are being started; it has not begun
     RUN = "run"  # it trains
-    DRAIN = "drain"  # its command has ended; its slot is not free yet
+    DRAIN = "drain"  # its command has ended; its run is not concluded yet
 
 
 def phase_of(entry: LedgerEntry, diary: Diary) -> Phase | None:
@@ -24,7 +24,7 @@ def phase_of(entry: LedgerEntry, diary: Diary) -> Phase | None:
     directory = RunDirectory(Path(entry.run_directory))
     if entry.state is SlotState.ENDED:
         return None
-    if entry.state is SlotState.DRAINING or directory.exit_file.exists():
+    if entry.state in (SlotState.DRAINING, SlotState.VACATED) or directory.exit_file.exists():
         return Phase.DRAIN
     if entry.state is SlotState.RESERVED and not directory.path.exists():
         return Phase.CLAIM

@@ -270,7 +270,7 @@ async def test_the_limit_of_the_worker_counts_what_holds_a_device(
     await dispatch.decide()
     assert world.held == {"b": ReasonCode.WORKER_LIMIT}
     (slot,) = slots
-    slot.vacated = True  # it has ended; its state is still to be set
+    await slots.advance(slot, state=SlotState.VACATED)  # its run is still to be concluded
     await dispatch.decide()
     assert world.submitted == ["a", "b"]
 
@@ -283,7 +283,7 @@ async def test_an_ended_training_counts_against_prefects_limits_until_the_server
     await dispatch.decide()
     slot = slots.get(str(ended.id))
     assert slot is not None
-    slot.vacated = True
+    await slots.advance(slot, state=SlotState.VACATED)
     await dispatch.decide()
     assert world.running == [str(running.id)]
     assert world.unfinished == [str(ended.id), str(running.id)]

@@ -161,18 +161,19 @@ async def test_a_worker_cleans_up_after_a_run_and_keeps_its_profile(
         )
 
         async def is_gone() -> bool:
-            left = {path.name[:36] for path in runs.iterdir()} if runs.exists() else set()
+            if await pool.state(running) != "Running" or await pool.state(ended) != "Completed":
+                return False
+            left = {path.name[:36] for path in runs.iterdir()}
             known = {entry.run_id for entry in store.entries()}
             return (
-                await pool.state(running) == "Running"  # it may begin later than the other ends
-                and await pool.state(ended) == "Completed"
-                and str(ended.id) not in left | known
+                str(ended.id) not in left | known
                 and not await pool.artifacts(ended, "xonar-decision")
+                # Told beside the launch, and kept as long as its run has not ended.
+                and bool(await pool.artifacts(running, "xonar-decision"))
             )
 
         await eventually(is_gone)
         assert await pool.artifacts(ended, "xonar-profile-x") == [profile]
         assert [entry.run_id for entry in store.entries()] == [str(running.id)]
         assert {path.name[:36] for path in runs.iterdir()} == {str(running.id)}
-        assert await pool.artifacts(running, "xonar-decision")
         pool.open("gate")

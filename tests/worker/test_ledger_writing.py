@@ -99,8 +99,7 @@ async def test_what_is_true_in_any_case_is_written_when_the_store_is_back(
 async def test_an_older_word_never_replaces_a_newer_one(
     ledger: LedgerWriter, store: AwayStore
 ) -> None:
-    states = [SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING, SlotState.ENDED]
-    await asyncio.gather(*(ledger.note(replace(ENTRY, state=state)) for state in states))
+    await asyncio.gather(*(ledger.note(replace(ENTRY, state=state)) for state in SlotState))
     assert [entry.state for entry in store.entries()] == [SlotState.ENDED]
 
 

@@ -170,7 +170,19 @@ async def test_what_died_meanwhile_is_taken_on_to_be_concluded(
     await recover()
     slot = slots.get(str(run.id))
     assert slot is not None
-    assert (slot.entry.state, slot.pids, slot.launcher_lives) == (SlotState.RUNNING, [], False)
+    assert (slot.entry.state, slot.pids, slot.launcher_lives) == (SlotState.DRAINING, [], False)
+
+
+async def test_what_had_vacated_its_devices_holds_none_and_is_concluded(
+    pool: Pool, recover: Recover, slots: Slots, entry: Any
+) -> None:
+    run = await pool.submit()
+    entry(run, **{**launched(2**22 + 1), "state": SlotState.VACATED, "freed_at_s": 9.0})
+    await recover()
+    slot = slots.get(str(run.id))
+    assert slot is not None
+    assert slot.gone
+    assert slots.holding == ()
 
 
 async def test_what_was_claimed_but_not_launched_goes_back_into_the_queue(

@@ -83,7 +83,7 @@ async def test_a_drained_device_takes_nothing_until_it_is_released(
         (quarantine,) = store.quarantines(socket.gethostname())
         assert quarantine.ended_at_s is not None
         steps = [step.state for step in store.transitions(run_id=str(held.id))]
-    assert steps == [SlotState.RESERVED, SlotState.RUNNING, SlotState.DRAINING, SlotState.ENDED]
+    assert steps == list(SlotState)
 
 
 async def test_a_device_on_which_everything_fails_does_not_eat_the_queue(

@@ -147,7 +147,8 @@ def _local_devices(settings: XonarSettings) -> list[LocalDevice]:
 
     host = socket.gethostname()
     with Store.open(settings.effective_store_url) as store:
-        trainings = local_trainings(store.open_entries(host=host))
+        released = store.open_entries(host=host)
+        trainings = local_trainings(entry for entry in released if entry.holds_devices)
         quarantines = store.open_quarantines(host)
     orders = Orders(settings.home, host).read()
     now_s = time.time()

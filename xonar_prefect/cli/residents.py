@@ -81,7 +81,9 @@ def local_trainings(open_entries: Iterable[LedgerEntry]) -> tuple[LocalTraining,
 
 def _local(entry: LedgerEntry, entries: Iterable[LedgerEntry]) -> LocalTraining:
     partners = [
-        other for other in entries if other is not entry and set(other.devices) & set(entry.devices)
+        other
+        for other in entries
+        if other is not entry and other.holds_devices and set(other.devices) & set(entry.devices)
     ]
     return LocalTraining(
         entry=entry,

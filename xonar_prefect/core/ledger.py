@@ -12,7 +12,8 @@ class SlotState(str, Enum):
     RESERVED = "reserved"  # claimed; its full request counts; no process yet
     RUNNING = "running"  # its process was started
     DRAINING = "draining"  # its command has ended; processes or memory may be left
-    ENDED = "ended"  # process tree gone and memory back: the slot is free
+    VACATED = "vacated"  # process tree gone and memory back: its devices are free
+    ENDED = "ended"  # its run is concluded, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,8 @@ class LedgerEntry:
         launched_at_s: When its process was started.
         ended_at_s: When its command ended.
         exit_code: Exit code of its command; negative for a signal; None when unknown.
-        freed_at_s: When its slot was free again.
+        freed_at_s: When its devices were free again.
+        concluded_at_s: When its run was concluded.
         co_runs: Its measured windows, alone and beside partners.
     """
 
@@ -94,7 +96,13 @@ class LedgerEntry:
     ended_at_s: float | None = None
     exit_code: int | None = None
     freed_at_s: float | None = None
+    concluded_at_s: float | None = None
     co_runs: tuple[CoRun, ...] = ()
+
+    @property
+    def holds_devices(self) -> bool:
+        """Whether nobody else may have its part of its devices."""
+        return self.state not in (SlotState.VACATED, SlotState.ENDED)
 
     @property
     def state_since_s(self) -> float:
@@ -103,9 +111,16 @@ class LedgerEntry:
             SlotState.RESERVED: self.reserved_at_s,
             SlotState.RUNNING: self.launched_at_s,
             SlotState.DRAINING: self.ended_at_s,
-            SlotState.ENDED: self.freed_at_s,
+            SlotState.VACATED: self.freed_at_s,
+            SlotState.ENDED: self.concluded_at_s,
         }[self.state]
-        noted = (self.reserved_at_s, self.launched_at_s, self.ended_at_s, self.freed_at_s)
+        noted = (
+            self.reserved_at_s,
+            self.launched_at_s,
+            self.ended_at_s,
+            self.freed_at_s,
+            self.concluded_at_s,
+        )
         return since if since is not None else max(at for at in noted if at is not None)
 
 

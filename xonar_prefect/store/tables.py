@@ -126,6 +126,7 @@ class LedgerRow(_Row, table=True):
     ended_at_s: float | None = None
     exit_code: int | None = None
     freed_at_s: float | None = None
+    concluded_at_s: float | None = None
     co_runs: list[dict[str, Any]] = Field(sa_type=JSON)
 
 

@@ -85,8 +85,9 @@ class Recovery:
         died = directory.is_launched and has_run
         if alive or died or directory.exit_file.exists() or entry.launcher_pid is not None:
             # Living or dead: supervision takes it from here, and concludes it when it has ended.
-            launched = replace(entry, state=SlotState.RUNNING)
-            slot = self._slots.adopt(launched, await self._training(entry, flow_run))
+            if entry.state is SlotState.RESERVED:
+                entry = replace(entry, state=SlotState.RUNNING)
+            slot = self._slots.adopt(entry, await self._training(entry, flow_run))
             slot.pids = pids
             slot.measured_beside_partner = was_beside_another(entry, known)
             _logger.info("Adopted %r, %s.", entry.name, "running" if alive else "ended meanwhile")

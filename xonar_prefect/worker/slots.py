@@ -54,8 +54,6 @@ class Slot:
         peak_mib: The most memory it was seen to have on one of its devices.
         before: What its devices had in use before any training of ours was there, where known.
         gone: Its command has ended and no process of it is left.
-        vacated: Its memory is back too: its devices may be given to somebody else, though the
-            server may not have been told yet how it ended.
         is_given_up: Its memory did not come back in time: its slot ends, and its devices are judged
             before anybody else gets them.
         concluded: Its final state is set and what it taught is stored.
@@ -82,7 +80,6 @@ class Slot:
     peak_mib: int = 0
     before: dict[str, WhenEmpty] = field(default_factory=dict)
     gone: bool = False
-    vacated: bool = False
     is_given_up: bool = False
     concluded: bool = False
     process: Popen[bytes] | None = None
@@ -97,6 +94,11 @@ class Slot:
     def is_running(self) -> bool:
         """Whether its command was started and was not seen to end."""
         return self.entry.state is SlotState.RUNNING
+
+    @property
+    def vacated(self) -> bool:
+        """Whether its devices may be given to somebody else, whatever the server knows of it."""
+        return not self.entry.holds_devices
 
     @property
     def exit(self) -> Exit | None:
@@ -196,6 +198,7 @@ class Slots:
     def adopt(self, entry: LedgerEntry, training: Training) -> Slot:
         """Take over a training that an earlier life of this worker started."""
         slot = Slot(entry=entry, training=training, meter=CoRunMeter(entry.co_runs))
+        slot.gone = slot.vacated
         self._slots[entry.run_id] = slot
         return slot
 
@@ -209,11 +212,13 @@ class Slots:
         await self._ledger.settle()
 
     async def free(self, slot: Slot) -> None:
-        """End a slot: its devices may be given to somebody else."""
+        """End a slot: its run is concluded, and its devices may be given to somebody else."""
         if slot.entry.launched_at_s is None:
             for partner in self.partners(slot):
                 partner.meter.forget(slot.entry.run_id)
-        await self.advance(slot, state=SlotState.ENDED, freed_at_s=self._clock())
+        now = self._clock()
+        freed_at_s = slot.entry.freed_at_s or now
+        await self.advance(slot, state=SlotState.ENDED, freed_at_s=freed_at_s, concluded_at_s=now)
         self._slots.pop(slot.entry.run_id, None)
         self._freed.append(slot)
         slot.freed.set()

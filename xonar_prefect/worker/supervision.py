@@ -179,10 +179,10 @@ class Supervision:
             # Before anybody else gets its devices: afterwards nobody can tell who took what.
             self._concluding.note_memory(slot, await read_devices())
             slot.gone = True
-        if slot.vacated or slot.is_given_up:
+        if slot.is_given_up:
             return False
         if not await self._memory_is_out(slot, read_devices):
-            slot.vacated = True
+            await self._slots.advance(slot, state=SlotState.VACATED, freed_at_s=self._clock())
         elif draining_for >= _MEMORY_BACK_SECONDS:
             slot.is_given_up = True
         return slot.vacated
