@@ -435,7 +435,7 @@ def quiet_parts(dispatch: Dispatch) -> object:
     async def nothing(*_: object) -> None:
         pass
 
-    async def unchanged() -> bool:
+    async def unchanged(*_: object) -> bool:
         return False
 
     class NoSlots(list[Slot]):
@@ -450,7 +450,7 @@ def quiet_parts(dispatch: Dispatch) -> object:
         recovery=SimpleNamespace(run=nothing, put_back_orphans=nothing),
         locks=SimpleNamespace(keep=lambda: None),
         claims=SimpleNamespace(settle=nothing),
-        supervision=SimpleNamespace(look=nothing),
+        supervision=SimpleNamespace(look=unchanged),
         picture=SimpleNamespace(renew=nothing, is_trusted=True),
         slots=NoSlots(),
     )

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.worker.waiting import eventually
+from xonar_prefect.worker.in_flight import LaunchesInFlight
 from xonar_prefect.worker.turns import Turns
 from xonar_prefect.worker.wiring import Parts
 
@@ -62,6 +63,7 @@ class FakeParts:
         self.picture = SimpleNamespace(
             renew=self._renew, is_trusted=False, has_deployment_limits=False
         )
+        self.in_flight = LaunchesInFlight()
         self.telling = SimpleNamespace(tell=self._noting("tell"))
         self.exits = SimpleNamespace(watch=self.watched.append)
 
@@ -223,6 +225,18 @@ async def test_an_exit_has_a_turn_taken_at_once_and_all_else_follows(parts: Fake
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
+
+
+async def test_ended_trainings_are_concluded_when_the_next_one_is_launched(
+    turns: Turns, parts: FakeParts
+) -> None:
+    parts.in_flight.begin("next")
+    concluding = asyncio.ensure_future(turns._conclude())
+    await asyncio.sleep(0)
+    assert parts.after() == []
+    parts.in_flight.end("next")
+    await concluding
+    assert parts.after() == ["attend"]
 
 
 async def test_the_end_of_a_training_is_decided_upon_again_where_its_deployment_is_limited(

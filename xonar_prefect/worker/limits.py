@@ -6,6 +6,7 @@ a decision. So they hold between two readings too, and a slot that became free h
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -188,9 +189,10 @@ async def is_paused(client: PrefectClient, pool: str, queue_id: UUID | None) -> 
     Raises:
         ObjectNotFound: There is no such pool or queue any more.
     """
-    if (await client.read_work_pool(pool)).is_paused:
-        return True
-    return queue_id is not None and (await client.read_work_queue(queue_id)).is_paused
+    if queue_id is None:
+        return bool((await client.read_work_pool(pool)).is_paused)
+    both = await asyncio.gather(client.read_work_pool(pool), client.read_work_queue(queue_id))
+    return any(each.is_paused for each in both)
 
 
 async def _occupants(

@@ -103,11 +103,11 @@ class Turns:
         await self._recover()
         changed = await parts.supervision.look(parts.devices.look)
         changed = await parts.health.look() or changed
-        if changed:
-            self._to_decide = True
-            self._aftercare.wake_up()
+        self._to_decide |= changed
         if self._to_decide and self._releases and parts.picture.is_trusted:
             await self._decide()
+        if changed:
+            self._aftercare.wake_up()
 
     async def _decide(self) -> None:
         self._to_decide = False
@@ -135,6 +135,7 @@ class Turns:
 
     async def _conclude(self) -> None:
         parts = self._parts
+        await parts.in_flight.step_aside()
         if await parts.supervision.attend() and parts.picture.has_deployment_limits:
             # Only now the server counts one less of its deployment.
             self._to_decide = True

@@ -84,6 +84,7 @@ class Parts:
     dispatch: Dispatch
     submission: Submission
     starting: Starting
+    in_flight: LaunchesInFlight
     telling: Telling
     learning: Learning
     supervision: Supervision
@@ -284,6 +285,7 @@ def build(
             dispatch=dispatch,
             submission=submission,
             starting=starting,
+            in_flight=in_flight,
             telling=telling,
             learning=learning,
             supervision=supervision,
