@@ -67,10 +67,6 @@ class Api:
         states = {"state": {"type": {"any_": list(UNFINISHED)}}}
         return frozenset(run["id"] for run in self._runs(states))
 
-    def states(self) -> dict[str, State]:
-        """Return the state of every run."""
-        return {run["id"]: State.of(run["state"]) for run in self._runs({})}
-
     def history(self, run_id: str) -> list[State]:
         """Return all states that a run has been in."""
         response = self._client.get("/flow_run_states/", params={"flow_run_id": run_id})

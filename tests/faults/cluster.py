@@ -35,8 +35,7 @@ _SETTINGS = {
     "XONAR_POLL_SECONDS": "1",
     "XONAR_WATCH_SECONDS": "0.2",
     "XONAR_STOP_GRACE_SECONDS": "2",
-    # What is killed here has ended: whether it may be started again is told elsewhere.
-    "XONAR_MAX_REQUEUES": "0",
+    "XONAR_REQUEUE_PAUSE_SECONDS": "1",
 }
 # What Prefect does beside runs: none of it is on trial, and it costs processor time.
 _QUIET_SERVER = {
@@ -176,6 +175,7 @@ def cluster(
     database: Database,
     *,
     workers: int,
+    requeues: int,
 ) -> Iterator[Cluster]:
     """Run a server and workers until the block ends; then no process of them is left.
 
@@ -184,6 +184,7 @@ def cluster(
         journal: Where restarts are noted.
         database: The server's.
         workers: How many, each on a core of its own.
+        requeues: How often a training is started again that was killed.
     """
     cores = sorted(os.sched_getaffinity(0))[:workers]
     assert len(cores) == workers, "each worker needs a processor core of its own"
@@ -208,6 +209,7 @@ def cluster(
                 directory,
                 PREFECT_API_URL=f"http://127.0.0.1:{proxy.port}/api",
                 XONAR_LOCK_DIRECTORY=str(directory / "locks"),
+                XONAR_MAX_REQUEUES=str(requeues),
                 **_SETTINGS,
             ),
             directory / "workers.log",

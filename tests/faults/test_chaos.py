@@ -21,8 +21,10 @@ from tests.faults.verdict import Evidence, assert_no_violation, hits, table
 from tests.waiting import until
 from xonar_prefect.devices.host_memory import host_memory
 
+_WORKERS = 2
+
 needs_two_cores = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="each worker needs a processor core of its own"
+    len(os.sched_getaffinity(0)) < _WORKERS, reason="each worker needs a processor core of its own"
 )
 
 
@@ -41,7 +43,7 @@ def database(kind: str, directory: Path) -> Iterator[Database]:
         yield running
 
 
-def evidence_of(trial: Trial, cluster: Cluster) -> Evidence:
+def evidence_of(trial: Trial, cluster: Cluster, requeues: int) -> Evidence:
     """Stop the workers, and collect what there is to know."""
     left = cluster.processes()
     for worker in cluster.workers:
@@ -61,11 +63,12 @@ def evidence_of(trial: Trial, cluster: Cluster) -> Evidence:
         },
         events=cluster.journal.events,
         left=left,
+        requeues=requeues,
     )
 
 
 def hold_trial(
-    directory: Path, kind: str, *, workers: int, trainings: int, faults: int, cancels: int
+    directory: Path, kind: str, *, trainings: int, faults: int, cancels: int, requeues: int
 ) -> tuple[Evidence, str]:
     """Hold a trial; returns its evidence and what there is to say about it."""
     seed = from_environment("SEED", random.SystemRandom().randrange(10**6))
@@ -77,7 +80,7 @@ def hold_trial(
     begun_at = time.monotonic()
     with (
         database(kind, directory) as under,
-        cluster(directory, journal, under, workers=workers) as it,
+        cluster(directory, journal, under, workers=_WORKERS, requeues=requeues) as it,
     ):
         trial = Trial(
             cluster=it,
@@ -88,10 +91,11 @@ def hold_trial(
             occupancy=Occupancy(journal, memory_mib=memory_mib, trainings=3),
         )
         trial.run()
-        evidence = evidence_of(trial, it)
+        evidence = evidence_of(trial, it, requeues)
     words = (
         f"{kind}, seed {seed}: {trainings} trainings, {len(evidence.strikes())} faults, "
-        f"{cancels} cancels in {time.monotonic() - begun_at:.0f} s; at most "
+        f"{cancels} cancels, at most {requeues} requeues of a killed training, in "
+        f"{time.monotonic() - begun_at:.0f} s; at most "
         f"{trial.occupancy.most_trainings} trainings and "
         f"{trial.occupancy.highest_mib / memory_mib:.0%} of the memory on a device\n"
         f"{table(evidence)}"
@@ -103,7 +107,7 @@ def hold_trial(
 @needs_two_cores
 @pytest.mark.timeout(300)
 def test_twenty_trainings_outlive_five_faults(tmp_path: Path) -> None:
-    evidence, _ = hold_trial(tmp_path, "sqlite", workers=2, trainings=20, faults=5, cancels=2)
+    evidence, _ = hold_trial(tmp_path, "sqlite", trainings=20, faults=5, cancels=2, requeues=1)
     assert_no_violation(evidence)
     assert sum(hits(evidence).values()) == 5
 
@@ -111,16 +115,16 @@ def test_twenty_trainings_outlive_five_faults(tmp_path: Path) -> None:
 @needs_two_cores
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+@pytest.mark.parametrize(("kind", "requeues"), [("postgresql", 0), ("sqlite", 1)])
 def test_three_hundred_trainings_outlive_forty_faults(
-    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, kind: str, requeues: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Set `XONAR_CHAOS_TRAININGS`, `_FAULTS`, `_CANCELS` and `_SEED` for another trial."""
     faults = from_environment("FAULTS", 48)
     evidence, words = hold_trial(
         tmp_path,
         kind,
-        workers=2,
+        requeues=requeues,
         trainings=from_environment("TRAININGS", 300),
         faults=faults,
         cancels=from_environment("CANCELS", 15),

@@ -38,6 +38,7 @@ def build(tmp_path: Path) -> Build:
         releases: int = 1,
         slot: SlotState = SlotState.ENDED,
         left: dict[str, list[int]] | None = None,
+        requeues: int = 0,
     ) -> Evidence:
         path = tmp_path / "diary.jsonl"
         lines = [
@@ -57,6 +58,7 @@ def build(tmp_path: Path) -> Build:
             releases={"run": [replace(entry, reserved_at_s=9.0 + n) for n in range(releases)]},
             events=events,
             left=left or {},
+            requeues=requeues,
         )
 
     return build
@@ -84,6 +86,28 @@ def test_a_blameless_trial_has_no_violations(build: Build) -> None:
         ({"states": [RUNNING]}, "one is Running"),
         ({"deeds": "started begun started begun worked", "releases": 2}, "one has begun 2 times"),
         ({"deeds": "started begun worked worked"}, "one has worked 2 times"),
+        (
+            {"deeds": "started begun started begun worked", "releases": 2, "requeues": 1},
+            "one has begun 2 times",
+        ),
+        (
+            {
+                "deeds": "started begun worked ended started begun worked ended",
+                "releases": 2,
+                "requeues": 1,
+                "events": (blow("training killed"),),
+            },
+            "one has ended 2 times",
+        ),
+        (
+            {
+                "states": [KILLED],
+                "deeds": "started begun",
+                "requeues": 1,
+                "events": (blow("training killed"),),
+            },
+            "one was ended by nothing and is Crashed",
+        ),
         ({"deeds": "started started begun worked"}, "was started 2 times and released 1 times"),
         ({"slot": SlotState.DRAINING}, "the slot of one is draining"),
         ({"left": {"/r": [7]}}, "/r has processes [7]"),
@@ -123,6 +147,13 @@ def test_each_rule_finds_its_violation(build: Build, case: dict[str, Any], sente
         {
             "states": [KILLED],
             "deeds": "started begun",
+            "events": (blow("training killed"),),
+        },
+        {
+            "states": [RUNNING, COMPLETED],
+            "deeds": "started begun started begun worked ended",
+            "releases": 2,
+            "requeues": 1,
             "events": (blow("training killed"),),
         },
         {"states": [CANCELLED], "deeds": "", "events": (event("cancelling"),)},

@@ -24,6 +24,7 @@ class Evidence:
         releases: What the ledgers say of each run.
         events: What happened around them.
         left: Processes of trainings that are still there, by run directory.
+        requeues: How often a training may be started again that was killed.
     """
 
     plans: Mapping[str, Plan]
@@ -32,16 +33,17 @@ class Evidence:
     releases: Mapping[str, Sequence[LedgerEntry]]
     events: Sequence[Event]
     left: Mapping[str, Sequence[int]]
+    requeues: int = 0
 
     def strikes(self) -> list[Event]:
         """Return the faults that struck."""
         return [event for event in self.events if event.kind == "struck"]
 
-    def blows(self, run_id: str) -> frozenset[str]:
+    def blows(self, run_id: str) -> list[str]:
         """Return the names of the faults that hit this training's own processes."""
-        return frozenset(
+        return [
             event.facts["fault"] for event in self.strikes() if run_id in event.facts["victims"]
-        )
+        ]
 
     def was_cancelled(self, run_id: str) -> bool:
         """Tell whether somebody tried to cancel the run."""
@@ -66,11 +68,12 @@ def nothing_is_lost(evidence: Evidence) -> Iterator[str]:
 
 
 def nothing_runs_twice(evidence: Evidence) -> Iterator[str]:
-    """No training begins twice, and none does its work twice."""
+    """No training completes twice, or begins or works again unless it was killed and requeued."""
     for run_id, plan in evidence.plans.items():
-        for deed in ("begun", "worked"):
+        again = min(evidence.requeues, len(evidence.blows(run_id)))
+        for deed, most in (("begun", 1 + again), ("worked", 1 + again), ("ended", 1)):
             count = evidence.diary.count(run_id, deed)
-            if count > 1:
+            if count > most:
                 yield f"{plan.name} has {deed} {count} times"
 
 
@@ -137,10 +140,11 @@ def every_ending_is_true(evidence: Evidence) -> Iterator[str]:
         others = {ending.type for ending in endings} - {"CANCELLED"}
         if len(others) > 1:
             yield f"{plan.name} has had several endings: {[state.name for state in endings]}"
-        innocent = not evidence.blows(run_id) and not evidence.was_cancelled(run_id)
+        spared = len(evidence.blows(run_id)) <= evidence.requeues
+        innocent = spared and not evidence.was_cancelled(run_id)
         expected = "CRASHED" if plan.exit_code else "COMPLETED"
         if endings and innocent and endings[-1].type != expected:
-            yield f"{plan.name} was hit by nothing and is {endings[-1].name}"
+            yield f"{plan.name} was ended by nothing and is {endings[-1].name}"
 
 
 _ALL_AT_ONCE = frozenset({"training killed with its launcher", "host restarted"})
@@ -160,7 +164,7 @@ def _is_true(evidence: Evidence, run_id: str, ending: State) -> bool:
     if f"exit code {evidence.plans[run_id].exit_code}" in ending.message:
         return evidence.did(run_id, "failed")
     return any(
-        sentence in ending.message and blows & evidence.blows(run_id)
+        sentence in ending.message and blows.intersection(evidence.blows(run_id))
         for sentence, blows in _BLOWS_BY_SENTENCE.items()
     )
 
