@@ -201,8 +201,8 @@ def api(prefect_server: str) -> Iterator[Api]:
     api.close()
 
 
-async def test_four_workers_race_for_forty_runs(tmp_path: Path, api: Api) -> None:
-    await hold_race(tmp_path, api, runs=40, cancels=20)
+async def test_four_workers_race_for_twenty_runs(tmp_path: Path, api: Api) -> None:
+    await hold_race(tmp_path, api, runs=20, cancels=10)
 
 
 @pytest.mark.slow
