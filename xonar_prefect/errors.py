@@ -82,7 +82,8 @@ class UnknownPolicyError(SettingsError):
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(
-            f"There is no policy named {name!r}; choose one of {', '.join(sorted(known))}."
+            f"There is no policy named {name!r} (option --policy or XONAR_POLICY); choose one of "
+            f"{', '.join(sorted(known))}."
         )
 
 

@@ -16,7 +16,10 @@ from xonar_prefect.settings import XonarSettings
 
 pytestmark = pytest.mark.server
 
-MISSPELT = "There is no policy named 'complementry'; choose one of adaptive, "
+MISSPELT = (
+    "There is no policy named 'complementry' (option --policy or XONAR_POLICY); choose one of "
+    "adaptive, "
+)
 AWAY = "http://127.0.0.1:9/api"  # the discard service, which nobody runs
 
 

@@ -172,7 +172,7 @@ def test_what_fits_nowhere_is_refused_and_said(
     found = xonar(*arguments, "--json").json
     assert found["policies"]["parallel"]["refused"] == 1
     assert found["policies"]["parallel"]["average_jct_s"] == pytest.approx(100)
-    assert any("1 trainings fit nowhere" in note for note in found["notes"])
+    assert any("fit nowhere, and in no figure: 1 of" in note for note in found["notes"])
 
 
 def test_decisions_are_explained_in_the_words_of_the_policy(
@@ -205,9 +205,13 @@ def test_a_drawing_shows_every_training(xonar: Xonar, arguments: list[str], tmp_
 def test_a_drawing_that_cannot_be_written_is_named(
     xonar: Xonar, arguments: list[str], tmp_path: Path
 ) -> None:
+    taken = tmp_path / "taken.svg"
+    taken.mkdir()
+    ended = xonar(*arguments, "--plot", str(taken))
+    assert (ended.status, "Cannot write" in ended.errors) == (1, True)
+    # What can be known is said before hours are spent on it.
     ended = xonar(*arguments, "--plot", str(tmp_path / "missing" / "queue.svg"))
-    assert ended.status == 1
-    assert "Cannot write" in ended.errors
+    assert (ended.status, "is no directory" in ended.errors) == (2, True)
     ended = xonar(*arguments, "--plot", "queue.pdf")
     assert (ended.status, "writes SVG" in ended.errors) == (2, True)
 

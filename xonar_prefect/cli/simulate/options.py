@@ -70,6 +70,11 @@ class Options:
             raise WrongUsageError(
                 f"--plot writes SVG, but the file is named {self.plot}; give it the suffix .svg."
             )
+        if self.plot is not None and not self.plot.absolute().parent.is_dir():
+            raise WrongUsageError(
+                f"--plot cannot write {self.plot}: {self.plot.absolute().parent} is no directory; "
+                "make it first."
+            )
 
 
 @dataclass(frozen=True, slots=True)

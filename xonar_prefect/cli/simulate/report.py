@@ -82,14 +82,14 @@ def notes(scenario: Scenario, done: Performed) -> list[str]:
         shown = list(done.refusals.items())[:_MOST_REFUSALS]
         reasons = " ".join(f"'{name}': {reason}" for name, reason in shown)
         found.append(
-            f"{len(done.refusals)} trainings fit nowhere and were refused; they are in no figure. "
-            f"{reasons}"
+            f"Refused because they fit nowhere, and in no figure: {len(done.refusals)} of the "
+            f"trainings. {reasons}"
         )
     failed = sum(each.failed for queues in done.figures.values() for each in queues)
     if failed:
         found.append(
-            f"{failed} trainings ran out of memory in every release and failed; they are in no "
-            "figure."
+            f"Failed because they ran out of memory in every release, and in no figure: {failed} "
+            "of the trainings."
         )
     return found
 
@@ -127,7 +127,7 @@ def _new_table(title: str, left: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     table.pad_edge = False
-    table.add_column(left)
+    table.add_column(left, no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")
     return table
