@@ -7,84 +7,37 @@ safe for it makes Keras call all callbacks synchronously, which changes the very
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import logging
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import wrapt
 
+from xonar_prefect.profiling.framework_watch import FrameworkWatch
 from xonar_prefect.profiling.marks import current_session
 from xonar_prefect.profiling.session import Session
 
-logger = logging.getLogger(__name__)
-
-_KERAS = "keras"
-
-_lock = threading.RLock()
-_watchers = 0
-_originals: dict[tuple[Any, str], Any] = {}
 _fit = threading.local()
 
 
-@contextlib.contextmanager
-def watching_keras() -> Iterator[None]:
-    """Report the steps of Keras `fit` to the current session while the body runs.
-
-    Keras may be imported before, in or after it; it is left as it was found.
-    """
-    global _watchers  # noqa: PLW0603
-    _register_import_hook()
-    with _lock:
-        _watchers += 1
-        _patch_if_watched()
-    try:
-        yield
-    finally:
-        with _lock:
-            _watchers -= 1
-            if _watchers == 0:
-                _restore()
+def watching_keras() -> AbstractContextManager[None]:
+    """Report the steps of Keras `fit` to the current session while the body runs."""
+    return _watch.watching()
 
 
-@functools.cache
-def _register_import_hook() -> None:
-    def on_import(_module: Any) -> None:
-        with _lock:
-            _patch_if_watched()
-
-    wrapt.register_post_import_hook(on_import, _KERAS)
+def _change(keras: Any) -> None:
+    trainer = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+    _watch.replace(trainer, "fit", _wrapped_by(_around_fit))
+    for name, hook in _HOOKS.items():
+        _watch.replace(keras.callbacks.CallbackList, name, _wrapped_by(hook))
 
 
-def _patch_if_watched() -> None:
-    keras = sys.modules.get(_KERAS)
-    if keras is None or _watchers == 0 or _originals:
-        return
-    try:
-        callback_list = keras.callbacks.CallbackList
-        trainer = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
-        _patch(trainer, "fit", _around_fit)
-        for name, hook in _HOOKS.items():
-            _patch(callback_list, name, hook)
-    except Exception:
-        # Another version may look different from those that are known.
-        logger.warning("Steps of Keras fit cannot be seen.", exc_info=True)
-        _restore()
+def _wrapped_by(hook: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda original: wrapt.FunctionWrapper(original, hook)
 
 
-def _patch(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    original = vars(owner)[name]
-    setattr(owner, name, wrapt.FunctionWrapper(original, wrapper))
-    _originals[owner, name] = original
-
-
-def _restore() -> None:
-    for (owner, name), original in _originals.items():
-        setattr(owner, name, original)
-    _originals.clear()
+_watch = FrameworkWatch("keras", _change, "Steps of Keras fit")
 
 
 def in_fit() -> bool:

@@ -7,16 +7,15 @@ never. Whatever calls an optimizer is seen without being touched: loops of one's
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-import wrapt
-
+from xonar_prefect.profiling.framework_watch import FrameworkWatch
 from xonar_prefect.profiling.keras import in_fit
 from xonar_prefect.profiling.leading import Interruptions, LeadingOptimizer
 from xonar_prefect.profiling.marks import current_session
@@ -24,12 +23,11 @@ from xonar_prefect.profiling.session import Session
 
 logger = logging.getLogger(__name__)
 
-_TORCH = "torch"
 _OPTIMIZERS = "torch.optim.optimizer"
 _LOADER = "torch.utils.data.dataloader"
 
 
-class _Watch:
+class _Steps:
     """What is seen of the optimizers of this process, on whatever thread."""
 
     def __init__(self) -> None:
@@ -37,6 +35,11 @@ class _Watch:
         self._session: Session | None = None
         self._leading = LeadingOptimizer()
         self._interruptions = Interruptions()
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was one."""
+        return self._session is not None
 
     def optimizer_stepped(self, optimizer: Any, _args: Any = None, _kwargs: Any = None) -> None:
         """Count a step, if it is one."""
@@ -64,74 +67,31 @@ class _Watch:
                 session.drop_step()
 
 
-_lock = threading.RLock()
-_watchers = 0
-_undo: list[Callable[[], None]] = []
-_watch = _Watch()
+_steps = _Steps()
 _training_mode = threading.local()
 
 
 def steps_seen() -> bool:
     """Whether an optimizer of PyTorch has stepped in a measured training of this process."""
-    return _watch._session is not None
+    return _steps.seen
 
 
-@contextlib.contextmanager
-def watching_torch() -> Iterator[None]:
-    """Report the steps of PyTorch optimizers to the current session while the body runs.
-
-    PyTorch may be imported before, in or after it; it is left as it was found.
-    """
-    global _watchers  # noqa: PLW0603
-    _register_import_hook()
-    with _lock:
-        _watchers += 1
-        _hook_if_watched()
-    try:
-        yield
-    finally:
-        with _lock:
-            _watchers -= 1
-            if _watchers == 0:
-                _unhook()
+def watching_torch() -> AbstractContextManager[None]:
+    """Report the steps of PyTorch optimizers to the current session while the body runs."""
+    return _watch.watching()
 
 
-@functools.cache
-def _register_import_hook() -> None:
-    def on_import(_module: Any) -> None:
-        with _lock:
-            _hook_if_watched()
-
-    wrapt.register_post_import_hook(on_import, _TORCH)
-
-
-def _hook_if_watched() -> None:
-    torch = sys.modules.get(_TORCH)
-    if torch is None or _watchers == 0 or _undo:
-        return
-    try:
-        register = sys.modules[_OPTIMIZERS].register_optimizer_step_post_hook
-        _undo.append(register(_watch.optimizer_stepped).remove)
-        _replace(torch.nn.Module, "train", _around_train)
-        for module in (torch, torch.serialization):
-            _replace(module, "save", _around_save)
-        if (loader := sys.modules.get(_LOADER)) is not None:
-            _replace(loader._BaseDataLoaderIter, "__next__", _around_next)
-    except Exception:
-        # Another version may look different from those that are known.
-        logger.warning("Steps of PyTorch optimizers cannot be seen.", exc_info=True)
-        _unhook()
+def _change(torch: Any) -> None:
+    register = sys.modules[_OPTIMIZERS].register_optimizer_step_post_hook
+    _watch.undo_with(register(_steps.optimizer_stepped).remove)
+    _watch.replace(torch.nn.Module, "train", _around_train)
+    for module in (torch, torch.serialization):
+        _watch.replace(module, "save", _around_save)
+    if (loader := sys.modules.get(_LOADER)) is not None:
+        _watch.replace(loader._BaseDataLoaderIter, "__next__", _around_next)
 
 
-def _replace(owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-    original = vars(owner)[name]
-    setattr(owner, name, around(original))
-    _undo.append(functools.partial(setattr, owner, name, original))
-
-
-def _unhook() -> None:
-    while _undo:
-        _undo.pop()()
+_watch = FrameworkWatch("torch", _change, "Steps of PyTorch optimizers")
 
 
 def _around_train(original: Any) -> Any:
@@ -142,7 +102,7 @@ def _around_train(original: Any) -> Any:
             return original(self, mode)
         _training_mode.is_set = True
         try:
-            _watch.interrupted(functools.partial(_trains, self))
+            _steps.interrupted(functools.partial(_trains, self))
             return original(self, mode)
         finally:
             _training_mode.is_set = False
@@ -167,7 +127,7 @@ def _trains(module: Any, optimizer: Any) -> bool:
 def _around_save(original: Any) -> Any:
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
-        _watch.interrupted(lambda _leader: True)
+        _steps.interrupted(lambda _leader: True)
         return original(*args, **kwargs)
 
     return save
