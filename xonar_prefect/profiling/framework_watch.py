@@ -45,10 +45,12 @@ class FrameworkWatch:
         """Have the framework changed while the body runs, from its import on."""
         with self._lock:
             self._watchers += 1
-            if not self._awaits_import:
+            if self._awaits_import:
+                self._change_once()
+            else:
                 self._awaits_import = True
+                # Called at once where it is imported already.
                 wrapt.register_post_import_hook(self._on_import, self._module)
-            self._change_once()
         try:
             yield
         finally:
