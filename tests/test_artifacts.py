@@ -19,15 +19,14 @@ from xonar_prefect.artifacts import (
     profile_card,
     seconds,
 )
-from xonar_prefect.core.models import (
+from xonar_prefect.core.decisions import (
     Alternative,
     Hold,
-    Profile,
     ReasonCode,
     Refuse,
     Release,
-    Training,
 )
+from xonar_prefect.core.models import Profile, Training
 
 PROFILE = Profile(
     key="0123456789abcdef",

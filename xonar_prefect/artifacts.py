@@ -12,7 +12,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Alternative, Decision, Hold, Profile, Release
+from xonar_prefect.core.decisions import (
+    Alternative,
+    Decision,
+    Hold,
+    Release,
+)
+from xonar_prefect.core.models import Profile
 
 UNKNOWN = "-"
 _WIDTH, _BAR_HEIGHT = 640, 34

@@ -15,7 +15,8 @@ from functools import partial
 from random import Random
 
 from tests.benchmarks.experiments import BASELINE, arguments, data, new_table, show
-from xonar_prefect.core.models import Decision, Snapshot
+from xonar_prefect.core.decisions import Decision
+from xonar_prefect.core.models import Snapshot
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.core.simulation import Submission, World, simulate
 from xonar_prefect.core.simulation.assembly import assemble, gpus, with_requests

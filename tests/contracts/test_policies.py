@@ -17,17 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.core import building
-from xonar_prefect.core.hosts import Host, HostResident
-from xonar_prefect.core.models import (
+from xonar_prefect.core.decisions import (
     Decision,
-    Device,
     Hold,
-    Limits,
-    Observation,
-    Profile,
     ReasonCode,
     Refuse,
     Release,
+)
+from xonar_prefect.core.hosts import Host, HostResident
+from xonar_prefect.core.models import (
+    Device,
+    Limits,
+    Observation,
+    Profile,
     Resident,
     Snapshot,
     Training,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from xonar_prefect.core.models import (
+from xonar_prefect.core.decisions import (
     Decision,
-    Device,
     Hold,
+    Refuse,
+    Release,
+)
+from xonar_prefect.core.models import (
+    Device,
     Limits,
     Observation,
     Profile,
-    Refuse,
-    Release,
     Resident,
     Snapshot,
     Training,

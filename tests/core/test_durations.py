@@ -6,7 +6,11 @@ import pytest
 
 from tests.core.building import MODEL, resident, snapshot, training
 from xonar_prefect.core.durations import Durations
-from xonar_prefect.core.models import Profile, Snapshot, Training
+from xonar_prefect.core.models import (
+    Profile,
+    Snapshot,
+    Training,
+)
 
 
 def timed(name: str, seconds: float | None = None, **steps: float) -> Training:

@@ -10,8 +10,13 @@ from typing import Any
 
 from prefect.client.schemas.objects import StateType
 
+from xonar_prefect.core.decisions import ReasonCode, Release
 from xonar_prefect.core.ledger import SlotState
-from xonar_prefect.core.models import Limits, Profile, ReasonCode, Release, Training
+from xonar_prefect.core.models import (
+    Limits,
+    Profile,
+    Training,
+)
 from xonar_prefect.core.quarantine import FailFastRule
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import DeviceError

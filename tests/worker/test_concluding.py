@@ -29,7 +29,11 @@ from tests.worker.conftest import Pool
 from xonar_prefect.core.endings import Cause, Ending
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
-from xonar_prefect.core.models import Limits, Profile, Training
+from xonar_prefect.core.models import (
+    Limits,
+    Profile,
+    Training,
+)
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, OutOfMemory
 from xonar_prefect.store import Store

@@ -14,16 +14,18 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Scheduled
 
+from xonar_prefect.core.decisions import (
+    Decision,
+    Hold,
+    ReasonCode,
+    Release,
+)
 from xonar_prefect.core.hosts import Disk, Host, HostResident
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
 from xonar_prefect.core.models import (
-    Decision,
-    Hold,
     Limits,
     Profile,
-    ReasonCode,
-    Release,
     Snapshot,
     Training,
 )

@@ -6,7 +6,13 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 
 from tests.worker.conftest import Pool
-from xonar_prefect.core.models import Hold, ReasonCode, Refuse, Release, Training
+from xonar_prefect.core.decisions import (
+    Hold,
+    ReasonCode,
+    Refuse,
+    Release,
+)
+from xonar_prefect.core.models import Training
 from xonar_prefect.worker.claims import Claims
 from xonar_prefect.worker.explaining import DECISION_ARTIFACT, Explanations
 

@@ -10,8 +10,9 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 
 from tests.worker.conftest import Pool
+from xonar_prefect.core.decisions import ReasonCode, Release
 from xonar_prefect.core.endings import MOST_FAILED_LAUNCHES
-from xonar_prefect.core.models import ReasonCode, Release, Training
+from xonar_prefect.core.models import Training
 from xonar_prefect.core.quarantine import QuarantineCause
 from xonar_prefect.store import Store
 from xonar_prefect.worker.claims import AWAITING_GPU, Claims

@@ -13,7 +13,8 @@ from prefect.states import AwaitingRetry, Cancelled, Pending, Running, Scheduled
 from prefect.types._datetime import now
 
 from tests.worker.conftest import Pool
-from xonar_prefect.core.models import Limits, ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Limits
 from xonar_prefect.store import Store
 from xonar_prefect.worker import queue_pages, queue_picture
 from xonar_prefect.worker.claims import AWAITING_GPU

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from xonar_prefect.core.decisions import ReasonCode, Release
 from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
-from xonar_prefect.core.models import ReasonCode, Release, Training
+from xonar_prefect.core.models import Training
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.run_directory import Exit, Status

@@ -17,8 +17,9 @@ from prefect.states import Cancelled, Completed, Running
 
 from tests.worker.conftest import Pool
 from tests.worker.waiting import eventually
+from xonar_prefect.core.decisions import ReasonCode, Release
 from xonar_prefect.core.ledger import SlotState
-from xonar_prefect.core.models import Limits, ReasonCode, Release, Training
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreUnusableError
 from xonar_prefect.run_directory import Placement, Status

@@ -12,7 +12,13 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Scheduled
 
-from xonar_prefect.core.models import Hold, Limits, ReasonCode, Refuse, Release, Training
+from xonar_prefect.core.decisions import (
+    Hold,
+    ReasonCode,
+    Refuse,
+    Release,
+)
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.store import Store
 from xonar_prefect.worker.explaining import Explanations
 from xonar_prefect.worker.queue_picture import QueuePicture, QueueReading

@@ -17,8 +17,8 @@ from prefect.states import Cancelling
 from tests.worker.conftest import Pool, Working
 from tests.worker.waiting import eventually
 from xonar_prefect.core.codec import OBSERVATION_ARTIFACT_TYPE
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
-from xonar_prefect.core.models import ReasonCode
 from xonar_prefect.run_directory import RunDirectory
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.worker import starting

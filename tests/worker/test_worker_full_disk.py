@@ -12,7 +12,7 @@ from tests.disks import fill, mounted
 from tests.worker.conftest import Pool, Working
 from tests.worker.test_worker import Ledger, code_is, slot_is_free, state_is
 from tests.worker.waiting import eventually
-from xonar_prefect.core.models import ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.settings import XonarSettings
 
 pytestmark = pytest.mark.server

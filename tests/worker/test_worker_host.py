@@ -10,7 +10,7 @@ import pytest
 from tests.worker.conftest import Pool, Working
 from tests.worker.test_worker import code_is, state_is
 from tests.worker.waiting import eventually
-from xonar_prefect.core.models import ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.devices.host_memory import host_memory
 from xonar_prefect.settings import XonarSettings
 

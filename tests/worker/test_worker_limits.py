@@ -18,8 +18,8 @@ from prefect.states import Cancelled
 from tests.worker.conftest import Pool, Working
 from tests.worker.trainings import succeed
 from tests.worker.waiting import eventually
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.ledger import LedgerEntry
-from xonar_prefect.core.models import ReasonCode
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.worker import starting
 

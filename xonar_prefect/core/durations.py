@@ -12,7 +12,12 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from xonar_prefect.core.models import Profile, Resident, Snapshot, Training
+from xonar_prefect.core.models import (
+    Profile,
+    Resident,
+    Snapshot,
+    Training,
+)
 
 LEAST_SHARE_LEFT = 0.1
 """Of its kind's mean duration, what a training that reports no progress is thought to have left

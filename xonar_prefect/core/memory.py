@@ -13,7 +13,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Device, Limits, Profile, Resident, Training
+from xonar_prefect.core.models import (
+    Device,
+    Limits,
+    Profile,
+    Resident,
+    Training,
+)
 
 LEAST_SHARE_FOR_UNKNOWN = 0.25
 """Share of a device that must be available to a training of unknown peak. Without it, a device

@@ -1,4 +1,4 @@
-"""The values that decisions are made of: what is known, what is held, what is decided.
+"""The values that decisions are made of: what is known of trainings, devices and limits.
 
 All of them are frozen and checked on construction, so an instance that exists is valid.
 Missing is `None`: an unknown memory peak or step time is never zero. Memory is in whole MiB,
@@ -10,60 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from xonar_prefect.core.hosts import Host
 from xonar_prefect.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from xonar_prefect.core.interference import InterferenceModel
-
-
-class ReasonCode(str, Enum):
-    """Why a training was released, held or refused. Stored and shown: never renamed."""
-
-    # released
-    FIRST_ON_DEVICE = "FIRST_ON_DEVICE"
-    FITS_BESIDE_PARTNER = "FITS_BESIDE_PARTNER"
-    COMPLEMENTS_PARTNER = "COMPLEMENTS_PARTNER"
-    LEAST_COMPLETION_TIME = "LEAST_COMPLETION_TIME"
-    LEAST_INTERFERENCE = "LEAST_INTERFERENCE"
-    LEAST_COST = "LEAST_COST"
-    NEEDS_NO_DEVICE = "NEEDS_NO_DEVICE"
-    # held, because of the devices
-    NO_DEVICE = "NO_DEVICE"
-    NO_FREE_SLOT = "NO_FREE_SLOT"
-    INSUFFICIENT_MEMORY = "INSUFFICIENT_MEMORY"
-    KNOWN_TO_CLASH = "KNOWN_TO_CLASH"
-    UNPROFILED_NEEDS_EMPTY_DEVICE = "UNPROFILED_NEEDS_EMPTY_DEVICE"
-    PARTNER_UNPROFILED = "PARTNER_UNPROFILED"
-    EXCLUSIVE = "EXCLUSIVE"
-    GANG_INCOMPLETE = "GANG_INCOMPLETE"
-    BETTER_PARTNER_CHOSEN = "BETTER_PARTNER_CHOSEN"
-    BETTER_ALONE = "BETTER_ALONE"
-    DEVICE_KEPT_FREE = "DEVICE_KEPT_FREE"
-    OLDER_TRAINING_WAITS = "OLDER_TRAINING_WAITS"
-    # held, because of the host around them
-    DISK_FULL = "DISK_FULL"
-    INSUFFICIENT_HOST_MEMORY = "INSUFFICIENT_HOST_MEMORY"
-    INSUFFICIENT_CPU_THREADS = "INSUFFICIENT_CPU_THREADS"
-    INSUFFICIENT_SHARED_MEMORY = "INSUFFICIENT_SHARED_MEMORY"
-    WAITED_ON_BY_PARENT = "WAITED_ON_BY_PARENT"
-    # held, because somebody limits it
-    POOL_PAUSED = "POOL_PAUSED"
-    QUEUE_PAUSED = "QUEUE_PAUSED"
-    POOL_LIMIT = "POOL_LIMIT"
-    QUEUE_LIMIT = "QUEUE_LIMIT"
-    DEPLOYMENT_LIMIT = "DEPLOYMENT_LIMIT"
-    WORKER_LIMIT = "WORKER_LIMIT"
-    STARTS_LIMITED = "STARTS_LIMITED"
-    OBSERVE_ONLY = "OBSERVE_ONLY"
-    # refused
-    NEVER_FITS = "NEVER_FITS"
-    TOO_FEW_DEVICES = "TOO_FEW_DEVICES"
-    WRONG_JOB_VARIABLE = "WRONG_JOB_VARIABLE"
-    DEPLOYMENT_DELETED = "DEPLOYMENT_DELETED"
 
 
 def _check_fraction(name: str, value: float | None) -> None:
@@ -419,70 +372,3 @@ class Snapshot:
     clashes: frozenset[tuple[str, str, str]] = frozenset()
     interference: InterferenceModel | None = None
     holds_wanted: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """Something a decision could have been, and why it was not.
-
-    Attributes:
-        candidate: The training (for a release: who else could have come) or `"alone"`.
-        device: The device it was weighed for.
-        code: Why it was not chosen.
-        reason: The same as a sentence, with the arithmetic.
-        predicted_slowdown: Slowdown that was predicted for the candidate, where known.
-    """
-
-    candidate: str
-    device: str
-    code: ReasonCode
-    reason: str
-    predicted_slowdown: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """Hand a held training to these devices.
-
-    Attributes:
-        training: Whom.
-        devices: Where, sorted by id; empty for a run that needs none.
-        request_mib: Memory to reserve on each device; None means all of it.
-        partners: Run ids of the trainings already there.
-        code: Why, for machines.
-        reason: Why, in one sentence with the arithmetic.
-        predicted_slowdown: For the released training beside its partners; None when unknown.
-        alternatives: What was weighed and not chosen.
-    """
-
-    training: Training
-    devices: tuple[str, ...]
-    code: ReasonCode
-    reason: str
-    request_mib: int | None = None
-    partners: tuple[str, ...] = ()
-    predicted_slowdown: float | None = None
-    alternatives: tuple[Alternative, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """Keep a training in the queue; it is weighed again at the next decision."""
-
-    training: Training
-    code: ReasonCode
-    reason: str
-    alternatives: tuple[Alternative, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refuse:
-    """Tell a training's owner that no device of this worker can ever take it."""
-
-    training: Training
-    code: ReasonCode
-    reason: str
-    alternatives: tuple[Alternative, ...] = ()
-
-
-Decision: TypeAlias = Release | Hold | Refuse

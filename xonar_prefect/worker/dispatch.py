@@ -11,10 +11,11 @@ from pathlib import Path
 import anyio.to_thread
 from prefect.client.schemas.objects import FlowRun
 
+from xonar_prefect.core.decisions import Release
 from xonar_prefect.core.interference import InterferenceModel, Load
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.memory import request_mib
-from xonar_prefect.core.models import Limits, Release, Snapshot
+from xonar_prefect.core.models import Limits, Snapshot
 from xonar_prefect.core.policies import Policy
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.errors import StoreError

@@ -14,7 +14,12 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 
 from xonar_prefect.artifacts import decision_markdown
-from xonar_prefect.core.models import Hold, ReasonCode, Refuse, Release
+from xonar_prefect.core.decisions import (
+    Hold,
+    ReasonCode,
+    Refuse,
+    Release,
+)
 from xonar_prefect.worker import labels
 from xonar_prefect.worker.claims import AWAITING_GPU, Claims
 

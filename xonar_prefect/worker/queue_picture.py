@@ -20,7 +20,8 @@ import anyio.lowlevel
 from prefect.client.schemas.objects import FlowRun, WorkQueue
 from prefect.exceptions import ObjectNotFound
 
-from xonar_prefect.core.models import Hold, Limits, ReasonCode, Refuse, Training
+from xonar_prefect.core.decisions import Hold, ReasonCode, Refuse
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.worker.deployments import Deployments
 from xonar_prefect.worker.held_runs import HeldRuns
 from xonar_prefect.worker.limits import PAGE, Occupant, PrefectLimits, cancels_new, read_limits

@@ -10,7 +10,8 @@ from uuid import UUID
 from prefect.client.schemas.objects import FlowRun, WorkQueue
 from prefect.exceptions import ObjectNotFound
 
-from xonar_prefect.core.models import ReasonCode, Refuse, Training
+from xonar_prefect.core.decisions import ReasonCode, Refuse
+from xonar_prefect.core.models import Training
 from xonar_prefect.errors import JobVariableError
 from xonar_prefect.worker.concluding import waits_in_its_process
 from xonar_prefect.worker.deployments import Deployments

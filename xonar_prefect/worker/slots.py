@@ -10,9 +10,14 @@ from typing import Any
 
 import anyio
 
+from xonar_prefect.core.decisions import Release
 from xonar_prefect.core.endings import Ending, Verdict
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
-from xonar_prefect.core.models import Device, Release, Resident, Training
+from xonar_prefect.core.models import (
+    Device,
+    Resident,
+    Training,
+)
 from xonar_prefect.core.out_of_memory import Shortage
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.run_directory import Exit, RunDirectory, Status

@@ -11,7 +11,12 @@ from http import HTTPStatus
 import httpx
 from prefect.client.schemas.objects import FlowRun
 
-from xonar_prefect.core.models import Decision, Hold, Refuse, Release
+from xonar_prefect.core.decisions import (
+    Decision,
+    Hold,
+    Refuse,
+    Release,
+)
 from xonar_prefect.worker.explaining import Explanations
 from xonar_prefect.worker.queue_picture import QueuePicture, QueueReading
 from xonar_prefect.worker.slots import Slots

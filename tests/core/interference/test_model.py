@@ -21,7 +21,11 @@ from xonar_prefect.core.interference import (
     mean_number_active,
     prior_slowdown,
 )
-from xonar_prefect.core.models import Observation, Profile, Snapshot
+from xonar_prefect.core.models import (
+    Observation,
+    Profile,
+    Snapshot,
+)
 
 FRACTIONS = st.floats(0.0, 1.0)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.building import by_name, device, hold, released, snapshot, training
-from xonar_prefect.core.models import ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.policies import POLICIES
 
 PARALLEL = POLICIES["parallel"]

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.building import MODEL, device, profile
-from xonar_prefect.core.models import Decision, Hold, Limits, Snapshot
+from xonar_prefect.core.decisions import Decision, Hold
+from xonar_prefect.core.models import Limits, Snapshot
 from xonar_prefect.core.policies import POLICIES
 from xonar_prefect.core.simulation import Submission, World, simulate
 from xonar_prefect.core.simulation.truth import ProcessorSharing

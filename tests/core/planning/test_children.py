@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.core.building import device, hold, release, released, resident, snapshot, training
-from xonar_prefect.core.models import ReasonCode, Training
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Training
 from xonar_prefect.core.policies import POLICIES
 
 PARALLEL = POLICIES["parallel"]

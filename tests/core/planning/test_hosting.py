@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.building import MODEL, by_name, device, hold, refusal, released, training
+from xonar_prefect.core.decisions import Decision, ReasonCode
 from xonar_prefect.core.hosts import Disk, Host, HostResident
-from xonar_prefect.core.models import Decision, Limits, Profile, ReasonCode, Snapshot, Training
+from xonar_prefect.core.models import (
+    Limits,
+    Profile,
+    Snapshot,
+    Training,
+)
 from xonar_prefect.core.planning.hosting import HostNeed, need_of
 from xonar_prefect.core.policies import POLICIES
 

@@ -13,7 +13,8 @@ from tests.core.building import (
     snapshot,
     training,
 )
-from xonar_prefect.core.models import Device, ReasonCode, Resident
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Device, Resident
 from xonar_prefect.core.policies import POLICIES
 
 PARALLEL = POLICIES["parallel"]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.core.building import device, hold, refusal, released, resident, snapshot, training
-from xonar_prefect.core.models import Device, ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Device
 from xonar_prefect.core.policies import POLICIES
 
 PARALLEL = POLICIES["parallel"]

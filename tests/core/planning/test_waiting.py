@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from tests.core.building import device, hold, release, released, resident, snapshot, training
-from xonar_prefect.core.models import Device, ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Device
 from xonar_prefect.core.policies import POLICIES
 
 PARALLEL = POLICIES["parallel"]

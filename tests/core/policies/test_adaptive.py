@@ -17,7 +17,8 @@ from tests.core.building import (
     snapshot,
     training,
 )
-from xonar_prefect.core.models import Profile, ReasonCode, Training
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Profile, Training
 from xonar_prefect.core.policies import POLICIES
 
 ADAPTIVE = POLICIES["adaptive"]

@@ -16,7 +16,8 @@ from tests.core.building import (
     snapshot,
     training,
 )
-from xonar_prefect.core.models import Decision, ReasonCode, Snapshot, Training
+from xonar_prefect.core.decisions import Decision, ReasonCode
+from xonar_prefect.core.models import Snapshot, Training
 from xonar_prefect.core.policies.complementary import (
     Complementary,
     complement_score,

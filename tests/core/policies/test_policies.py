@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.building import device, hold, release, released, resident, snapshot, training
-from xonar_prefect.core.models import ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.policies import POLICIES, policy_named
 from xonar_prefect.errors import UnknownPolicyError
 

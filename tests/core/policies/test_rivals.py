@@ -14,7 +14,7 @@ from tests.core.building import (
     snapshot,
     training,
 )
-from xonar_prefect.core.models import ReasonCode
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.policies import POLICIES
 
 LUCID, HORUS = POLICIES["lucid"], POLICIES["horus"]

@@ -7,14 +7,16 @@ import pytest
 
 from tests.core.building import MODEL, device
 from tests.core.simulation.worlds import finished, profiles, run, started, submission, world
-from xonar_prefect.core.metrics import Service
-from xonar_prefect.core.models import (
+from xonar_prefect.core.decisions import (
     Decision,
     Hold,
-    Limits,
-    Profile,
     ReasonCode,
     Release,
+)
+from xonar_prefect.core.metrics import Service
+from xonar_prefect.core.models import (
+    Limits,
+    Profile,
     Snapshot,
 )
 from xonar_prefect.core.policies import policy_named

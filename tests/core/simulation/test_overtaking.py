@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tests.core.building import device, resident, snapshot, training
 from tests.core.simulation.worlds import run, submission, world
-from xonar_prefect.core.models import Limits, ReasonCode, Release, Training
+from xonar_prefect.core.decisions import ReasonCode, Release
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.core.simulation import Outcome
 from xonar_prefect.core.simulation.overtaking import OvertakingWatch, waited_beyond_bound
 

@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.core.building import MODEL, device
-from xonar_prefect.core.models import Device, Limits, Profile
+from xonar_prefect.core.models import (
+    Device,
+    Limits,
+    Profile,
+)
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.core.simulation import ProcessorSharing, Run, Submission, World, simulate
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xonar_prefect.core.models import Alternative, Decision, Hold, Refuse, Release, Snapshot
+from xonar_prefect.core.decisions import (
+    Alternative,
+    Decision,
+    Hold,
+    Refuse,
+    Release,
+)
+from xonar_prefect.core.models import Snapshot
 
 
 class Explanation:

@@ -26,7 +26,11 @@ from xonar_prefect.core.interference.likeness import likeness_of
 from xonar_prefect.core.interference.load import Load
 from xonar_prefect.core.interference.queueing import FIRST_SHARING_COST, prior_slowdown
 from xonar_prefect.core.interference.speeds import SpeedTable
-from xonar_prefect.core.models import Observation, Profile, Snapshot
+from xonar_prefect.core.models import (
+    Observation,
+    Profile,
+    Snapshot,
+)
 
 SPREAD_OF_KIND = 0.15
 """Spread, as a standard deviation of the logarithm, of what kinds suffer or cause, at first."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.hosts import Host
-from xonar_prefect.core.models import Limits, ReasonCode, Training
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.core.planning import hosting
 from xonar_prefect.core.planning.hosting import HostRoom
 

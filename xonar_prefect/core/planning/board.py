@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
 
-from xonar_prefect.core.durations import Durations
-from xonar_prefect.core.interference import InterferenceModel, Load, SpeedTable
-from xonar_prefect.core.models import (
+from xonar_prefect.core.decisions import (
     Alternative,
     ReasonCode,
     Refuse,
     Release,
+)
+from xonar_prefect.core.durations import Durations
+from xonar_prefect.core.interference import InterferenceModel, Load, SpeedTable
+from xonar_prefect.core.models import (
     Resident,
     Snapshot,
     Training,

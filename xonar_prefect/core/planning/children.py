@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xonar_prefect.core.models import Hold, ReasonCode, Training
+from xonar_prefect.core.decisions import Hold, ReasonCode
+from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
 from xonar_prefect.core.planning.kinds import Kind

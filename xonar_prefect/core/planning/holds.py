@@ -8,8 +8,14 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TypeAlias
 
+from xonar_prefect.core.decisions import (
+    Alternative,
+    Decision,
+    Hold,
+    ReasonCode,
+)
 from xonar_prefect.core.hosts import Host
-from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Training
+from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
 from xonar_prefect.core.planning.children import name_parent

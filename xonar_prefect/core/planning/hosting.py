@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.hosts import Host
 from xonar_prefect.core.memory import peak_with_margin_mib
-from xonar_prefect.core.models import Limits, ReasonCode, Training
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.core.planning import host_words
 from xonar_prefect.core.planning.places import age_key
 

@@ -7,8 +7,14 @@ from functools import cached_property
 from typing import Protocol
 
 from xonar_prefect.core import memory
+from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.memory import Need
-from xonar_prefect.core.models import Device, Limits, ReasonCode, Resident, Training
+from xonar_prefect.core.models import (
+    Device,
+    Limits,
+    Resident,
+    Training,
+)
 from xonar_prefect.core.planning.kinds import Kind
 
 Clashes = frozenset[tuple[str, str, str]]

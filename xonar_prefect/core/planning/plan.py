@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from xonar_prefect.core.models import Alternative, Decision, Hold, ReasonCode, Release, Snapshot
+from xonar_prefect.core.decisions import (
+    Alternative,
+    Decision,
+    Hold,
+    ReasonCode,
+    Release,
+)
+from xonar_prefect.core.models import Snapshot
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
 from xonar_prefect.core.planning.children import serve_waited_on

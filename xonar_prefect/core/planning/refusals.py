@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from xonar_prefect.core import memory
-from xonar_prefect.core.models import ReasonCode, Training
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning.board import Board
 from xonar_prefect.core.planning.kinds import Kind
 from xonar_prefect.core.planning.places import Place

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xonar_prefect.core import memory
-from xonar_prefect.core.models import Limits, ReasonCode, Training
+from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.models import Limits, Training
 from xonar_prefect.core.planning.kinds import Kind
 from xonar_prefect.core.planning.places import Option, Place
 

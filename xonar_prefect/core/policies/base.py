@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from xonar_prefect.core.models import Decision, Snapshot
+from xonar_prefect.core.decisions import Decision
+from xonar_prefect.core.models import Snapshot
 
 
 class Policy(Protocol):

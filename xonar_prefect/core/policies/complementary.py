@@ -20,7 +20,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Alternative, Decision, ReasonCode, Snapshot, Training
+from xonar_prefect.core.decisions import Alternative, Decision, ReasonCode
+from xonar_prefect.core.models import Snapshot, Training
 from xonar_prefect.core.planning import (
     Board,
     Choice,

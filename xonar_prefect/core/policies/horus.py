@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Alternative, Decision, ReasonCode, Snapshot, Training
+from xonar_prefect.core.decisions import Alternative, Decision, ReasonCode
+from xonar_prefect.core.models import Snapshot, Training
 from xonar_prefect.core.planning import Board, Choice, Option, carry_out, plan
 from xonar_prefect.core.planning.words import MOST_ALTERNATIVES
 

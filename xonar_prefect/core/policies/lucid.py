@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xonar_prefect.core.decisions import Decision, ReasonCode
 from xonar_prefect.core.interference import Load
-from xonar_prefect.core.models import Decision, ReasonCode, Snapshot, Training
+from xonar_prefect.core.models import Snapshot, Training
 from xonar_prefect.core.planning import Board, Choice, Option, Place, each_place, plan
 
 MOST_SCORE = 2

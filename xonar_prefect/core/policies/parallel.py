@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Decision, Snapshot
+from xonar_prefect.core.decisions import Decision
+from xonar_prefect.core.models import Snapshot
 from xonar_prefect.core.planning import each_place, first_in_queue, plan
 
 

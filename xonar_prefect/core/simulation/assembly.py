@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from xonar_prefect.core.models import Device, Limits, Profile
+from xonar_prefect.core.models import (
+    Device,
+    Limits,
+    Profile,
+)
 from xonar_prefect.core.simulation.truth import MeasuredPairs, ProcessorSharing
 from xonar_prefect.core.simulation.world import STARTING_UP, Submission, World
 

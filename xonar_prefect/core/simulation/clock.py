@@ -9,7 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from xonar_prefect.core import memory
-from xonar_prefect.core.models import Decision, Hold, Refuse, Release, Snapshot, Training
+from xonar_prefect.core.decisions import (
+    Decision,
+    Hold,
+    Refuse,
+    Release,
+)
+from xonar_prefect.core.models import Snapshot, Training
 from xonar_prefect.core.policies.base import Policy
 from xonar_prefect.core.simulation.cluster import Cluster
 from xonar_prefect.core.simulation.learning import Knowledge

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xonar_prefect.core.models import Decision, Release, Resident, Snapshot, Training
+from xonar_prefect.core.decisions import Decision, Release
+from xonar_prefect.core.models import (
+    Resident,
+    Snapshot,
+    Training,
+)
 from xonar_prefect.core.planning import Board
 from xonar_prefect.core.planning.kinds import kind_key
 from xonar_prefect.core.planning.places import age_key, is_later

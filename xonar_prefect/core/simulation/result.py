@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xonar_prefect.core.decisions import Refuse
 from xonar_prefect.core.metrics import Served, Service, service
-from xonar_prefect.core.models import Refuse
 from xonar_prefect.core.simulation.world import Learnt, Submission
 
 

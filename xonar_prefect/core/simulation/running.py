@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from xonar_prefect.core.models import Device, Resident, Training
+from xonar_prefect.core.models import (
+    Device,
+    Resident,
+    Training,
+)
 from xonar_prefect.core.simulation.world import STARTING_UP, Submission
 
 UNKNOWN_STEP_SECONDS = 1.0

@@ -6,7 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xonar_prefect.core.models import Device, Limits, Observation, Profile
+from xonar_prefect.core.models import (
+    Device,
+    Limits,
+    Observation,
+    Profile,
+)
 from xonar_prefect.core.simulation.truth import Truth
 from xonar_prefect.errors import InvalidValueError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xonar_prefect.core.models import Alternative, ReasonCode
+from xonar_prefect.core.decisions import Alternative, ReasonCode
 from xonar_prefect.core.planning import Board, Choice, Option, Place
 from xonar_prefect.core.planning.words import MOST_ALTERNATIVES, quoted
 from xonar_prefect.core.policies.adaptive.weighing import Verdict, Weighed

@@ -15,7 +15,8 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass
 
-from xonar_prefect.core.models import Decision, Snapshot
+from xonar_prefect.core.decisions import Decision
+from xonar_prefect.core.models import Snapshot
 from xonar_prefect.core.planning import Board, Place, carry_out, plan
 from xonar_prefect.core.policies.adaptive.explaining import chosen, kept_free
 from xonar_prefect.core.policies.adaptive.line import Outlook
