@@ -135,6 +135,37 @@ async def test_a_run_that_ended_itself_or_waits_again_is_left_alone(
     assert await pool.artifacts(run, CRASH_ARTIFACT) == []
 
 
+CUT_OFF = """    raise mapped_exc(message) from exc
+httpx.ConnectError: All connection attempts failed
+21:23:57.530 | ERROR   | prefect.runner - Process exited with status code: 1.
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_training_that_the_server_was_away_for_at_its_start_goes_back_into_the_queue(
+    pool: Pool, run: FlowRun, slot: Slot, conclude: Conclude, has_begun: bool
+) -> None:
+    assert await Claims(pool.client, "one").claim(run)
+    if has_begun:
+        await pool.client.set_flow_run_state(run.id, Running())
+    # As `prefect flow-run execute` tells it once the server is back.
+    said = "Process exited with status code: 1. Process exited with a general error."
+    await pool.client.set_flow_run_state(run.id, Crashed(message=said))
+    slot.run_directory.output.write_text(CUT_OFF)
+    assert await conclude(slot)
+    state = (await pool.read(run)).state
+    assert state is not None
+    if has_begun:
+        assert (state.name, state.message) == ("Crashed", said)
+        return
+    assert state.name == AWAITING_GPU
+    assert state.message == (
+        "Requeued (launch 1 of 2): The Prefect server could not be reached when the training "
+        "started (httpx.ConnectError: All connection attempts failed)."
+    )
+
+
 class CancelledOnceRead:
     """The server, where somebody cancels a run right after it was read for the first time."""
 

@@ -167,6 +167,13 @@ class Claims:
         latest = max(claims, key=_timestamp, default=None)
         return latest is not None and not self.is_ours(latest)
 
+    async def has_begun(self, run_id: UUID) -> bool:
+        """Tell whether the run has been running since it was last claimed."""
+        _, history = await self._read(run_id)
+        claims = [s for s in history if s.is_pending()]
+        since = max(claims, key=_timestamp, default=None)
+        return any(s.is_running() and (not since or s.timestamp > since.timestamp) for s in history)
+
     async def refuse(self, flow_run: FlowRun, reason: str) -> bool:
         """End a run that can never start here, with the reason as its message."""
         async with self._alone_with(flow_run.id):

@@ -27,7 +27,7 @@ from xonar_prefect.core.models import Limits
 from xonar_prefect.core.out_of_memory import Shortage
 from xonar_prefect.devices.base import DeviceReading
 from xonar_prefect.worker.claims import AWAITING_GPU, Claims
-from xonar_prefect.worker.endings import ended_before_stop, ending_of
+from xonar_prefect.worker.endings import cut_off_at_start, ended_before_stop, ending_of
 from xonar_prefect.worker.output import last_lines
 from xonar_prefect.worker.requeueing import Requeueing
 from xonar_prefect.worker.shortages import shortage_of
@@ -101,7 +101,7 @@ class Concluding:
         if await self._claims.is_taken_over(run_id):
             return True
         if slot.verdict is None:
-            ending = ending_of(slot, state)
+            ending = await self._ending(slot, state)
             if ending is None:
                 return True
             slot.verdict = await self._judge(slot, flow_run, ending)
@@ -113,6 +113,15 @@ class Concluding:
         if state is None or not (state.type in _UNFINISHED or retries):
             return True
         return await self._end(slot, run_id, slot.verdict)
+
+    async def _ending(self, slot: Slot, state: State) -> Ending | None:
+        ending = ending_of(slot, state)
+        if ending is not None and ending.cause is not Cause.ITSELF:
+            return ending
+        cut_off = cut_off_at_start(slot)
+        if cut_off is None or await self._claims.has_begun(UUID(slot.entry.run_id)):
+            return ending
+        return cut_off
 
     @staticmethod
     def _is_cancelled(slot: Slot, state: State) -> bool:

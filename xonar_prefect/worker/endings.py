@@ -19,6 +19,10 @@ from xonar_prefect.worker.slots import Slot
 _LAST_WORDS = 20
 _LONGEST_QUOTE = 200
 _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
+# Prefect's client tries again what fails later, but not the first connection of a process; behind
+# the error come the words of those who notice that it has ended.
+_CUT_OFF = re.compile(r"^httpx\.(?:Connect|Read|Write|Pool)\w+.*", re.MULTILINE)
+_LAST_WORDS_OF_ALL = 200
 # What `prefect flow-run execute` writes when the engine below it has died.
 _REPORTED_EXIT = re.compile(r"status code: (-?\d+)")
 
@@ -98,6 +102,18 @@ def ending_of(slot: Slot, state: State) -> Ending | None:
     return ending if state.type is not StateType.CRASHED or done_to_it else None
 
 
+def cut_off_at_start(slot: Slot) -> Ending | None:
+    """Return how a training ended that has not begun, if it was for want of the server."""
+    error = _CUT_OFF.search(last_lines(slot.run_directory.output, _LAST_WORDS_OF_ALL))
+    if error is None:
+        return None
+    return Ending(
+        cause=Cause.NOT_LAUNCHED,
+        sentence="The Prefect server could not be reached when the training started "
+        f"({_shortened(error[0])}).",
+    )
+
+
 def _from_exit(slot: Slot, exit_code: int | None, ended: Exit | None) -> Ending:
     oom_kills = ended.oom_kills if ended else None
     sentence = exit_sentence(exit_code, oom_kills)
@@ -114,13 +130,15 @@ def _from_exit(slot: Slot, exit_code: int | None, ended: Exit | None) -> Ending:
 
 
 def _out_of_memory(words: str) -> Ending:
-    shown = words.strip()
-    if len(shown) > _LONGEST_QUOTE:
-        shown = f"{shown[:_LONGEST_QUOTE]}..."
     return Ending(
         cause=Cause.GPU_OUT_OF_MEMORY,
-        sentence=f"The training ran out of device memory ({shown}).",
+        sentence=f"The training ran out of device memory ({_shortened(words)}).",
     )
+
+
+def _shortened(words: str) -> str:
+    shown = words.strip()
+    return shown if len(shown) <= _LONGEST_QUOTE else f"{shown[:_LONGEST_QUOTE]}..."
 
 
 def ended_before_stop(slot: Slot, state: State) -> bool:
