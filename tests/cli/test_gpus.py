@@ -170,6 +170,8 @@ def test_a_drain_may_have_an_end(xonar, home: Path, option: str, text: str) -> N
 
 def test_a_drain_without_a_reason_is_wrong_usage(xonar, home: Path) -> None:
     assert xonar("gpus", "drain", "0").status == 2
+    ended = xonar("gpus", "drain", "0", "--reason", " ")
+    assert (ended.status, "--reason is empty" in ended.errors) == (1, True)
     assert Orders(home, socket.gethostname()).read() == {}
 
 

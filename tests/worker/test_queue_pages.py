@@ -107,6 +107,16 @@ async def test_only_the_queues_that_are_served_are_read(pool: Pool, store: Store
     assert await held(night) == ids(run)
 
 
+async def test_a_queue_that_the_pool_does_not_have_is_said_once(
+    pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pages = QueuePages(pool.client, pool.name, frozenset(["defualt"]))
+    assert await pages.queues() == {}
+    assert await pages.queues() == {}
+    (said,) = (each.getMessage() for each in caplog.records if "has no queue" in each.getMessage())
+    assert "has no queue 'defualt', only 'default'; nothing is taken" in said
+
+
 async def test_a_queue_of_several_pages_is_followed_through_comings_and_goings(
     pool: Pool, picture: QueuePicture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

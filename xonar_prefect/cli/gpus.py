@@ -85,6 +85,8 @@ def drain(
     from xonar_prefect.settings import load_settings
     from xonar_prefect.worker.orders import Order
 
+    if not reason.strip():
+        raise SettingsError("--reason is empty; say why, for those who wait.")
     if for_ is not None and until is not None:
         raise TimeTextError.both()
     now = local_now()

@@ -14,6 +14,8 @@ from rich.text import Text
 AsJson = Annotated[bool, Parameter(name="--json")]
 
 UNKNOWN = "-"
+# A measured fraction whose 95 % interval reaches further is marked.
+UNCERTAIN_BY = 0.15
 
 
 def say(sentence: str) -> None:
@@ -53,6 +55,20 @@ def print_table(
 def percent(fraction: float | None) -> str | None:
     """Write a fraction in per cent."""
     return None if fraction is None else f"{fraction:.0%}"
+
+
+def is_uncertain(interval: tuple[float, float] | None) -> bool:
+    """Tell whether the 95 % interval of a measured fraction is wide."""
+    return interval is not None and interval[1] - interval[0] > 2 * UNCERTAIN_BY
+
+
+def measured_percent(fraction: float | None, interval: tuple[float, float] | None) -> str | None:
+    """Write a measured fraction in per cent, with a `~` where it is uncertain.
+
+    >>> measured_percent(0.42, (0.4, 0.44)), measured_percent(0.42, (0.2, 0.9))
+    ('42%', '~42%')
+    """
+    return None if fraction is None else f"{'~' if is_uncertain(interval) else ''}{fraction:.0%}"
 
 
 def memory(mib: int | None) -> str | None:

@@ -14,6 +14,7 @@ from cyclopts import App
 from xonar_prefect.cli.output import (
     AsJson,
     device,
+    measured_percent,
     memory,
     milliseconds,
     percent,
@@ -52,7 +53,9 @@ def list_profiles(*, json: AsJson = False) -> None:
                 each.recipe.flow,
                 each.recipe.task,
                 each.profile.device_model,
-                percent(each.profile.active_fraction),
+                measured_percent(
+                    each.profile.active_fraction, each.profile.active_fraction_interval
+                ),
                 milliseconds(each.profile.step_seconds),
                 memory(each.profile.peak_memory_mib),
                 str(each.profile.steps),

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from xonar_prefect.cli.output import say
 
@@ -25,7 +26,7 @@ def start(
     pool: Annotated[str, Parameter(name=["--pool", "-p"])],
     name: Annotated[str | None, Parameter(name=["--name", "-n"])] = None,
     work_queue: Annotated[list[str] | None, Parameter(name=["--work-queue", "-q"])] = None,
-    limit: Annotated[int | None, Parameter(name=["--limit", "-l"])] = None,
+    limit: Annotated[int | None, Parameter(name=["--limit", "-l"], validator=Number(gte=1))] = None,
     policy: str | None = None,
     devices: Literal["auto", "nvidia", "cpu"] | None = None,
     cpu_devices: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,8 @@ from prefect.client.schemas.objects import FlowRun, StateType, WorkPool, WorkQue
 from prefect.client.schemas.sorting import FlowRunSort
 
 from xonar_prefect.worker.limits import PAGE, pool_filter, queue_filter
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class QueuePages:
         self.client = client
         self._pool = pool
         self._queues = queues
+        self._missed: frozenset[str] = frozenset()
 
     async def pool(self) -> WorkPool:
         """Read the pool.
@@ -68,9 +72,19 @@ class QueuePages:
     async def queues(self) -> dict[str, WorkQueue]:
         """Read those queues that are served, by name."""
         queues = await self.client.read_work_queues(work_pool_name=self._pool)
-        return {
-            queue.name: queue for queue in queues if not self._queues or queue.name in self._queues
-        }
+        by_name = {queue.name: queue for queue in queues}
+        if not self._queues:
+            return by_name
+        missed = self._queues - by_name.keys()
+        if missed - self._missed:  # misspelt, or still to be made
+            _logger.warning(
+                "Pool %r has no queue %s, only %s; nothing is taken from there until it is made.",
+                self._pool,
+                " and ".join(map(repr, sorted(missed))),
+                ", ".join(map(repr, sorted(by_name))),
+            )
+        self._missed = missed
+        return {name: queue for name, queue in by_name.items() if name in self._queues}
 
     async def page(self, cursor: Cursor, until: datetime) -> list[FlowRun]:
         """Read the runs that are due, in the order of their scheduled times.

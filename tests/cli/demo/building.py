@@ -49,6 +49,7 @@ def result(average_jct_s: float | None, *names: str) -> QueueResult:
         TrainingResult(
             name=name,
             active_fraction=None,
+            active_fraction_interval=None,
             peak_memory_mib=None,
             partner=None,
             predicted_slowdown=None,

@@ -13,6 +13,7 @@ from xonar_prefect.cli.demo.watching import Stage
 _FIELDS = {
     "name",
     "active_fraction",
+    "active_fraction_interval",
     "peak_memory_mib",
     "partner",
     "predicted_slowdown",
@@ -24,10 +25,10 @@ _FIELDS = {
 }
 
 
-def _text(*views) -> str:  # type: ignore[no-untyped-def]
+def _text(*views, known=None) -> str:  # type: ignore[no-untyped-def]
     console = Console(width=80, record=True, force_terminal=False)
     with console.capture() as captured:
-        console.print(table_of(result_of(views, {}), "Result"))
+        console.print(table_of(result_of(views, known or {}), "Result"))
     return captured.get()
 
 
@@ -173,6 +174,14 @@ def test_table_fits_eighty_columns_and_shows_the_unknown_as_a_dash() -> None:
         "60",
         "s",
     ]
+
+
+def test_an_uncertain_active_fraction_is_marked_and_the_mark_is_explained() -> None:
+    known = profile("kind", active_fraction=0.5, active_fraction_interval=(0.3, 0.9))
+    views = [view("cnn-1", profile_key="kind"), view("cnn-2")]
+    assert "~50%" in _text(*views, known=known)
+    assert any("'~' marks" in each for each in sentences_about(result_of(views, known)))
+    assert not any("'~' marks" in each for each in sentences_about(result_of(views, {})))
 
 
 def test_training_that_did_not_complete_shows_its_state_in_place_of_a_jct() -> None:

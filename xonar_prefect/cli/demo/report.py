@@ -27,6 +27,7 @@ class TrainingResult:
     Attributes:
         name: Its name in the queue.
         active_fraction: Active fraction of its kind.
+        active_fraction_interval: Its 95 % interval.
         peak_memory_mib: Its peak memory.
         partner: With whom it made most of its steps; None when it ran alone.
         predicted_slowdown: Predicted for it beside this partner; 1 when it ran alone.
@@ -40,6 +41,7 @@ class TrainingResult:
 
     name: str
     active_fraction: float | None
+    active_fraction_interval: tuple[float, float] | None
     peak_memory_mib: int | None
     partner: str | None
     predicted_slowdown: float | None
@@ -110,6 +112,7 @@ def _training_result(
     return TrainingResult(
         name=view.name,
         active_fraction=profile.active_fraction if profile else None,
+        active_fraction_interval=profile.active_fraction_interval if profile else None,
         peak_memory_mib=peak,
         partner=partner,
         predicted_slowdown=predicted,
@@ -170,7 +173,7 @@ def table_of(result: QueueResult, title: str) -> Table:
     for training in result.trainings:
         cells = [
             training.name,
-            output.percent(training.active_fraction),
+            output.measured_percent(training.active_fraction, training.active_fraction_interval),
             None if training.peak_memory_mib is None else str(training.peak_memory_mib),
             training.partner,
             _factor(training.predicted_slowdown),
@@ -203,7 +206,13 @@ def sentences_about(result: QueueResult) -> list[str]:
         sentences.append(
             "Slowdowns are step time beside the partner / step time alone (without a partner: own "
             f"step time / that of its kind); measured ones rest on at least {LEAST_STEPS} steps of "
-            "both, and '-' is unknown."
+            "both, and '-' is unknown. The partner is the one beside which a training took most of "
+            "its steps; it may have taken most of its own elsewhere."
+        )
+    if any(output.is_uncertain(each.active_fraction_interval) for each in result.trainings):
+        sentences.append(
+            f"'~' marks an active fraction that may be off by more than {output.UNCERTAIN_BY:.0%}: "
+            "others took the processor while it was measured, or its steps differ much."
         )
     return sentences
 

@@ -77,7 +77,7 @@ def simulate(
         json: Print JSON.
         plot: Also draw who was where, and the distribution of JCTs, into this SVG file.
         explain: Also print every decision about this queue, with its reason (`q00`; the only queue
-            of a trace without names is `-`).
+            of a trace without names is `0`).
     """
     from xonar_prefect.cli.simulate.options import Options
     from xonar_prefect.cli.simulate.running import run

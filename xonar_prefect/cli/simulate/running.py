@@ -85,6 +85,6 @@ def _explanation(queue: str | None, queues: Queues) -> Explanation | None:
         return Explanation(queue)
     if len(queues) == 1 and queue in {"-", "0", "1"}:
         return Explanation(next(iter(queues)))
-    names = ", ".join(repr(name) for name in list(queues)[:5])
+    names = ", ".join(repr(name or "0") for name in list(queues)[:5])
     more = " ..." if len(queues) > 5 else ""
     raise WrongUsageError(f"There is no queue {queue!r} to explain; there are {names}{more}.")
