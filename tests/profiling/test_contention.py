@@ -44,8 +44,14 @@ def test_others_that_run_while_it_waits_for_nothing_take_nothing() -> None:
     assert displaced_fraction(counted(10, own=2, waited=0.1, busy=9), 1) == pytest.approx(0.01)
 
 
-def test_on_several_cores_what_was_taken_is_a_share_of_them_all() -> None:
-    assert displaced_fraction(counted(10, own=10, waited=5, busy=15), 2) == pytest.approx(0.25)
+def test_on_several_cores_each_thread_holds_up_its_part() -> None:
+    wide = counted(10, own=10, waited=5, busy=15)._replace(threads=2.0)
+    assert displaced_fraction(wide, 2) == pytest.approx(0.25)
+    assert displaced_fraction(wide._replace(threads=9.0), 2) == pytest.approx(0.25)
+
+
+def test_one_thread_that_waits_holds_up_all_however_many_cores_there_are() -> None:
+    assert displaced_fraction(counted(10, own=3, waited=5, busy=19), 2) == pytest.approx(0.5)
 
 
 @given(st.floats(0, 1e3), amounts, amounts, amounts, st.integers(1, 64))
@@ -76,6 +82,7 @@ def test_the_thread_that_computes_most_stands_for_all() -> None:
     before = moment(0.0, 0.0, 0.0, compute=(0.0, 0.0), poll=(0.0, 0.0))
     after = moment(10.0, 4.4, 9.0, compute=(4.0, 3.0), poll=(0.4, 5.0))
     assert difference(before, after).waited_seconds == pytest.approx(3.3)
+    assert difference(before, after).threads == pytest.approx(1.1)
 
 
 def test_threads_that_come_or_go_meanwhile_are_left_out() -> None:
@@ -92,7 +99,7 @@ def test_what_workers_on_the_same_cores_take_from_each_other_is_not_foreign() ->
 
 def test_workers_measured_for_different_times_are_added_up_by_the_second() -> None:
     short, long = (counted(t, own=0.2 * t, waited=0.1 * t, busy=0.9 * t) for t in (1.0, 10.0))
-    assert together([short, long]) == pytest.approx((1.0, 0.4, 0.2, 0.9))
+    assert together([short, long]) == pytest.approx((1.0, 0.4, 0.2, 0.9, 2.0))
 
 
 def test_undisturbed_a_fraction_stands_as_it_was_measured() -> None:

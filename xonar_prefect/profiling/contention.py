@@ -43,12 +43,14 @@ class Contention(NamedTuple):
         own_seconds: Processor time of the training's process tree.
         waited_seconds: How long it wanted a core and had none.
         busy_seconds: How long the cores it may use were busy, with whatever.
+        threads: How many of its threads computed or waited at a time, as far as it computed.
     """
 
     elapsed_s: float
     own_seconds: float
     waited_seconds: float
     busy_seconds: float
+    threads: float = 1.0
 
 
 def difference(before: Account, after: Account) -> Contention:
@@ -67,6 +69,7 @@ def difference(before: Account, after: Account) -> Contention:
         own_seconds=own_seconds,
         waited_seconds=own_seconds * waited / ran if ran > 0 else 0.0,
         busy_seconds=after.busy_seconds - before.busy_seconds,
+        threads=max(1.0, own_seconds / ran) if ran > 0 else 1.0,
     )
 
 
@@ -80,16 +83,20 @@ def together(counted: Sequence[Contention]) -> Contention:
         own_seconds=sum(each.own_seconds / each.elapsed_s for each in counted),
         waited_seconds=sum(each.waited_seconds / each.elapsed_s for each in counted),
         busy_seconds=sum(each.busy_seconds / each.elapsed_s for each in counted) / len(counted),
+        threads=sum(each.threads for each in counted),
     )
 
 
 def displaced_fraction(counted: Contention, cores: int) -> float:
     """Return the share of a time in which others had the cores that it wanted.
 
+    One thread that waits holds up all of a training that has no other; of several that compute at a
+    time, each holds up its part.
+
     >>> displaced_fraction(Contention(10, own_seconds=4, waited_seconds=5, busy_seconds=7), 1)
     0.3
     """
-    elapsed = counted.elapsed_s * cores
+    elapsed = counted.elapsed_s * min(counted.threads, cores)
     if elapsed <= 0:
         return 0.0
     foreign = counted.busy_seconds - counted.own_seconds
