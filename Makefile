@@ -35,7 +35,8 @@ test: lint wheel ## Run every check, and every test against the built wheel
 	  --exclude=./dist --exclude=./shared --exclude='./.*_cache' --exclude=__pycache__ . | tar -x -C $(TREE)
 	export XONAR_TEST_WHEEL="$$(realpath dist/*.whl)"; \
 	  run() { "$(abspath $(WHEEL_VENV))/bin/python" -m pytest "$$@"; }; cd $(TREE); \
-	  run --doctest-modules --quiet --pyargs xonar_prefect.core xonar_prefect.cli.output; \
+	  run --doctest-modules --quiet --pyargs xonar_prefect.core xonar_prefect.cli.output \
+	    xonar_prefect.profiling.contention; \
 	  run -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: lint

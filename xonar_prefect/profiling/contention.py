@@ -117,7 +117,7 @@ def undisturbed_fraction(active_fraction: float, displaced: float) -> float:
 
     >>> undisturbed_fraction(0.5, 0.5)
     1.0
-    >>> undisturbed_fraction(0.3, 0.4)
+    >>> round(undisturbed_fraction(0.3, 0.4), 3)
     0.375
     """
     lost = displaced * min(1.0, active_fraction / (1.0 - displaced))
