@@ -341,7 +341,9 @@ async def test_what_the_host_kills_is_started_again_on_its_next_placement(
         await state_is(pool, run, "Completed")
         await eventually(lambda: ledger(run)[0].state is SlotState.ENDED)
     assert len(pool.starts(run)) == 2
-    assert [entry.exit_code for entry in ledger(run)] == [0, -signal.SIGKILL]
+    # A release that came too early for the server has no launch, and is followed by another.
+    launched = [entry for entry in ledger(run) if entry.launched_at_s is not None]
+    assert [entry.exit_code for entry in launched] == [0, -signal.SIGKILL]
     history = await pool.client.read_flow_run_states(run.id)
     assert [state.name for state in history if state.is_final()] == ["Completed"]
 
