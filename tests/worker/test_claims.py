@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -141,6 +142,45 @@ async def test_a_claimed_run_goes_back_into_the_queue(pool: Pool) -> None:
     assert await claims.claim(run)
     assert await claims.give_back(run, "Its worker restarted.")
     assert (await pool.read(run)).state_name == AWAITING_GPU
+
+
+class CancelledOnceClaimed:
+    """The server, where somebody cancels a run right after it was claimed."""
+
+    def __init__(self, client: PrefectClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def set_flow_run_state(self, run_id: UUID, state: State) -> Any:
+        result = await self._client.set_flow_run_state(run_id, state)
+        await self._client.set_flow_run_state(run_id, Cancelling(), force=True)
+        return result
+
+
+async def test_a_run_that_is_cancelled_while_it_is_claimed_is_cancelled(pool: Pool) -> None:
+    run = await pool.submit()
+    client: Any = CancelledOnceClaimed(pool.client)
+    assert not await Claims(client, "one").claim(run)
+    assert (await pool.read(run)).state_name == "Cancelled"
+
+
+async def test_a_run_that_is_cancelled_before_it_is_given_back_is_cancelled(pool: Pool) -> None:
+    run = await pool.submit()
+    claims = pool.claims()
+    assert await claims.claim(run)
+    await pool.set(run, Cancelling())
+    assert not await claims.give_back(run, "It could not be launched.")
+    assert (await pool.read(run)).state_name == "Cancelled"
+
+
+async def test_a_run_that_is_being_ended_by_whoever_started_it_is_left_to_them(pool: Pool) -> None:
+    run = await pool.submit()
+    await pool.set(run, Running())
+    await pool.set(run, Cancelling())
+    assert not await pool.claims().give_back(run, "It could not be launched.")
+    assert (await pool.read(run)).state_name == "Cancelling"
 
 
 async def test_somebody_elses_claim_is_not_given_back(pool: Pool) -> None:

@@ -32,7 +32,7 @@ from prefect.client.schemas.actions import StateCreate
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Failed, Pending, Scheduled
+from prefect.states import Cancelled, Failed, Pending, Scheduled
 
 from xonar_prefect.worker import labels
 
@@ -79,6 +79,7 @@ class Claims:
             return False
         state, history = await self._read(flow_run.id)
         if state is None or state.id != claim.id:
+            await self._finish_cancel(flow_run.id, state, history)
             return False  # something newer stands above our claim, and rightly so
         if ended := _ended_since_scheduled(history):
             _logger.info("Run %r had already ended as %s; it stays so.", flow_run.name, ended.name)
@@ -106,7 +107,10 @@ class Claims:
         """
         async with self._alone_with(flow_run.id):
             state, history = await self._read(flow_run.id)
-            if unless() or not self.is_ours(state):
+            if unless():
+                return False
+            if not self.is_ours(state):
+                await self._finish_cancel(flow_run.id, state, history)
                 return False
             if ended := _ended_since_scheduled(history):
                 await self._put_back(flow_run.id, ended)
@@ -224,6 +228,16 @@ class Claims:
         if ended is not None and state is not None and not state.is_final():
             await self._put_back(run_id, ended)
         return ended is None
+
+    async def _finish_cancel(
+        self, run_id: UUID, state: State | None, history: Sequence[State]
+    ) -> None:
+        """Conclude a run that was cancelled while we had claimed it: nobody else would.
+
+        One that has been running has a process, and whoever started that sees to it.
+        """
+        if state is not None and state.is_cancelling() and not any(s.is_running() for s in history):
+            await self._put_back(run_id, Cancelled(message="Cancelled before it was started."))
 
     async def _put_back(self, run_id: UUID, state: State) -> None:
         """Write an earlier state again, with its result."""
