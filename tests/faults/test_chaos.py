@@ -84,7 +84,8 @@ def hold_trial(
     ):
         trial = Trial(
             cluster=it,
-            plans=mixed_plans(dice, trainings, memory_mib),
+            plans=mixed_plans(dice, 2 * trainings, memory_mib),
+            trainings=trainings,
             strikes=strikes(dice, faults),
             cancels=cancels,
             dice=dice,
@@ -93,7 +94,7 @@ def hold_trial(
         trial.run()
         evidence = evidence_of(trial, it, requeues)
     words = (
-        f"{kind}, seed {seed}: {trainings} trainings, {len(evidence.strikes())} faults, "
+        f"{kind}, seed {seed}: {len(trial.submitted)} trainings, {len(evidence.strikes())} faults, "
         f"{cancels} cancels, at most {requeues} requeues of a killed training, in "
         f"{time.monotonic() - begun_at:.0f} s; at most "
         f"{trial.occupancy.most_trainings} trainings and "

@@ -58,7 +58,8 @@ class Trial:
 
     Attributes:
         cluster: What is on trial.
-        plans: The trainings.
+        plans: The trainings; those beyond `trainings` only give late strikes something to hit.
+        trainings: How many there are at least.
         strikes: The faults; spread evenly over the trainings.
         cancels: How many trainings are cancelled at a random moment.
         dice: Who chooses.
@@ -68,6 +69,7 @@ class Trial:
 
     cluster: Cluster
     plans: Sequence[Plan]
+    trainings: int
     strikes: Sequence[Strike]
     cancels: int
     dice: random.Random
@@ -103,9 +105,14 @@ class Trial:
             time.sleep(_WATCHFUL_SECONDS if due is not None and not hit else _IDLE_SECONDS)
         self._mend(all_of_it=True)
 
+    def _has_more(self) -> bool:
+        """A strike may fall due when the last trainings are past its phase: more come for it."""
+        wanted = self.trainings if self._struck == len(self.strikes) else len(self.plans)
+        return len(self.submitted) < wanted
+
     def _is_over(self) -> bool:
         return (
-            len(self.submitted) == len(self.plans)
+            not self._has_more()
             and not self._unfinished
             and not self._broken
             and not any(worker.open_entries() for worker in self.cluster.workers)
@@ -119,7 +126,7 @@ class Trial:
         self._asked_at = now
         api = self.cluster.api
         self._unfinished = api.unfinished()
-        while len(self._unfinished) < _AT_ONCE and len(self.submitted) < len(self.plans):
+        while len(self._unfinished) < _AT_ONCE and self._has_more():
             plan = self.plans[len(self.submitted)]
             run_id = api.submit(
                 self.cluster.deployment,
@@ -130,7 +137,7 @@ class Trial:
             self.submitted[run_id] = plan
             self._unfinished |= {run_id}
         done = len(self.submitted) - len(self._unfinished)
-        if self._unfinished and len(self._cancelled) < self.cancels * done / len(self.plans):
+        if self._unfinished and len(self._cancelled) < self.cancels * done / self.trainings:
             run_id = self.dice.choice(sorted(self._unfinished))
             self._cancelled.add(run_id)
             # Noted before, too: the answer may be lost.
@@ -143,7 +150,7 @@ class Trial:
         if self._struck == len(self.strikes):
             return None
         done = len(self.submitted) - len(self._unfinished)
-        if done < self._struck * len(self.plans) / (len(self.strikes) + 1):
+        if done < self._struck * self.trainings / (len(self.strikes) + 1):
             return None
         return self.strikes[self._struck]
 
