@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,10 @@ os.environ.pop("PREFECT_API_URL", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     # Prefect leaves the sockets of async flow runs to the garbage collector, which tells of them
     # in whatever test comes next. (A plain `@flow` with a plain `@task` does so.)
     for kind in ("socket.socket", "_SelectorSocketTransport", "_UnixSelectorEventLoop"):

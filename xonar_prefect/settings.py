@@ -61,7 +61,7 @@ class XonarSettings(BaseSettings):
     ] = None
     policy: Annotated[
         str, Field(description="Policy that orders trainings: see `xonar worker start --help`.")
-    ] = "complementary"
+    ] = "adaptive"
     devices: Annotated[
         Literal["auto", "nvidia", "cpu"],
         Field(description="Which devices to use; auto takes GPUs and falls back to CPU cores."),

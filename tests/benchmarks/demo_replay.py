@@ -164,7 +164,7 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--home", type=Path, help="home of a demonstration, with result.json")
     source.add_argument("--replay", type=Path, help="a record of one")
-    parser.add_argument("--ours", default="complementary", help="policy of the arm 'ours'")
+    parser.add_argument("--ours", default="adaptive", help="policy of the arm 'ours'")
     parser.add_argument("--record", type=Path, help="write the record to this file")
     options = parser.parse_args()
     if options.replay:

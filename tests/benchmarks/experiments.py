@@ -126,6 +126,7 @@ def ratios(title: str, by_seed: Mapping[int, Figures], base: str = BASELINE) -> 
         "average JCT",
         "p95 JCT",
         "makespan",
+        "p95 of all",
         "lost",
         "ms/decision",
     )
@@ -160,8 +161,9 @@ def _row(
         for figure in ("average_jct_s", "p95_jct_s", "makespan_s")
     ]
     per_decision = total["seconds_per_decision"] or 0.0
+    tail = total["p95_jct_over_all_s"] / summary(base)["p95_jct_over_all_s"]
     lost = f"{total['out_of_memory']}"
-    table.add_row(name, seed, *shares, lost, f"{per_decision * 1000:.2f}")
+    table.add_row(name, seed, *shares, f"{tail:.3f}", lost, f"{per_decision * 1000:.2f}")
 
 
 def show(*tables: Table) -> None:

@@ -75,7 +75,7 @@ async def test_a_training_is_profiled_alone_then_paired_with_its_kind_and_a_thir
         # As soon as the profile has settled, a partner joins.
         joined = await eventually(lambda: slots.get(str(second.id)), 90)
         assert joined.entry.partners == (str(first.id),)
-        assert joined.entry.code == ReasonCode.COMPLEMENTS_PARTNER.value
+        assert joined.entry.code == ReasonCode.LEAST_COMPLETION_TIME.value
         third = await pool.submit(name="third", parameters=parameters)
         reason = await state_is(pool, third, "AwaitingGPU")
         await code_is(pool, third, ReasonCode.NO_FREE_SLOT)

@@ -58,6 +58,12 @@ def test_times_are_means_over_queues_and_counts_are_sums() -> None:
     assert total["seconds_per_decision"] == pytest.approx((0.002 * 4 + 0.001 * 12) / 16)
 
 
+def test_the_tail_over_all_is_that_of_all_trainings() -> None:
+    queues = [figures(f"q{n}", jcts_s=(float(n), 100.0 if n == 9 else 1.0)) for n in range(10)]
+    assert summary(queues)["p95_jct_over_all_s"] == 9.0
+    assert summary([figures("q0")])["p95_jct_over_all_s"] is None
+
+
 def test_a_queue_in_which_nothing_completed_is_in_no_mean() -> None:
     assert summary([figures("q0"), figures("q1", None)])["average_jct_s"] == 10
 

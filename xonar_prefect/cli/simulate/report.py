@@ -156,7 +156,7 @@ def _table(done: Performed, scenario: Scenario, queues: int) -> Table:
                 [
                     name,
                     _seconds(total["average_jct_s"]),
-                    _seconds(total["p95_jct_s"]),
+                    _seconds(total["p95_jct_over_all_s"]),
                     _seconds(total["makespan_s"]),
                     _seconds(total["average_queueing_delay_s"]),
                     _plain(total["average_fairness"]),

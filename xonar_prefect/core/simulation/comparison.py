@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xonar_prefect.core.metrics import finish_time_fairness, mean, mean_interval
+from xonar_prefect.core.metrics import finish_time_fairness, mean, mean_interval, percentile
 from xonar_prefect.core.simulation.result import Run
 
 TIMES = ("average_jct_s", "p95_jct_s", "makespan_s", "average_queueing_delay_s")
@@ -30,6 +30,7 @@ class QueueFigures:
         out_of_memory: How often one ran out of memory.
         decisions: How often the policy was asked.
         seconds_per_decision: What that took, on average.
+        jcts_s: The job completion time of each that completed.
     """
 
     queue: str
@@ -45,6 +46,7 @@ class QueueFigures:
     out_of_memory: int
     decisions: int
     seconds_per_decision: float | None
+    jcts_s: tuple[float, ...] = ()
 
 
 def figures_of(queue: str, run: Run, devices: int) -> QueueFigures:
@@ -74,6 +76,7 @@ def figures_of(queue: str, run: Run, devices: int) -> QueueFigures:
         seconds_per_decision=seconds / run.decisions
         if seconds is not None and run.decisions
         else None,
+        jcts_s=tuple(each.jct_s for each in served),
     )
 
 
@@ -121,11 +124,16 @@ def difference(
 
 
 def summary(queues: Sequence[QueueFigures]) -> dict[str, Any]:
-    """Return a policy's figures over its queues: means of times, sums of counts."""
+    """Return a policy's figures over its queues: means of times, sums of counts.
+
+    Of a queue of fewer than twenty the 95th percentile is its last training, so the tail over the
+    trainings of all queues is there too, as `p95_jct_over_all_s`.
+    """
     total: dict[str, Any] = {}
     for figure in (*TIMES, "average_fairness"):
         known = [getattr(each, figure) for each in queues if getattr(each, figure) is not None]
         total[figure] = mean(known)
+    total["p95_jct_over_all_s"] = percentile([jct for each in queues for jct in each.jcts_s], 95)
     worst = [each.worst_fairness for each in queues if each.worst_fairness is not None]
     total["worst_fairness"] = max(worst, default=None)
     for count in ("completed", "refused", "failed", "out_of_memory", "decisions"):
@@ -147,5 +155,11 @@ def to_json(policies: Mapping[str, Sequence[QueueFigures]], baseline: str) -> di
             found[name][f"against_{baseline}"] = {
                 figure: None if each is None else asdict(each) for figure, each in against.items()
             }
-        found[name]["queues"] = [asdict(each) for each in queues]
+        found[name]["queues"] = [_without_jcts(each) for each in queues]
     return found
+
+
+def _without_jcts(figures: QueueFigures) -> dict[str, Any]:
+    values = asdict(figures)
+    del values["jcts_s"]
+    return values
