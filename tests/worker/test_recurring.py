@@ -104,6 +104,34 @@ async def test_whatever_goes_wrong_is_said_and_tried_again(
     assert await counting.do_once()
 
 
+async def test_what_takes_long_is_said_while_it_does_and_when_it_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="xonar_prefect")
+    answered = asyncio.Event()
+
+    async def ask() -> None:
+        await answered.wait()
+
+    asking = Recurring(
+        "Asking",
+        ask,
+        every_seconds=HOUR,
+        most_seconds=HOUR,
+        spread=lambda: 0.0,
+        patience_seconds=0.01,
+    )
+    done = asyncio.ensure_future(asking.do_once())
+    await eventually(lambda: "Asking waits for more than 0.01 s" in caplog.text)
+    answered.set()
+    assert await done
+    assert "Asking goes on after" in caplog.text
+
+    caplog.clear()
+    assert await asking.do_once()
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize(("dice", "factor"), [(0.0, 1.0), (1.0, 1.5)])
 async def test_pauses_are_spread_and_grow_after_failures(
     work: Work,

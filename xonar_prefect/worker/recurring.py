@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 import httpx
@@ -13,6 +16,8 @@ from xonar_prefect.errors import XonarError
 # Workers that were started together do not stay in step either.
 _REGULAR_SPREAD = 0.1
 _FAILURE_SPREAD = 0.5
+# The client asks a server that is away again and again, for minutes, and says nothing meanwhile.
+_PATIENCE_SECONDS = 15.0
 
 _logger = logging.getLogger(__name__)
 
@@ -20,8 +25,9 @@ _logger = logging.getLogger(__name__)
 class Recurring:
     """Does one thing regularly, and at once when woken; never raises, never twice at a time.
 
-    A failure is said in one line and tried again after pauses that grow and are never the same in
-    two workers: those that found their server away together must not come back together.
+    What takes long is said while it does. A failure is said in one line and tried again after
+    pauses that grow and are never the same in two workers: those that found their server away
+    together must not come back together.
 
     Args:
         what: What it is, as the subject of a sentence: "Reading the queue".
@@ -29,6 +35,7 @@ class Recurring:
         every_seconds: The pause after work that went well.
         most_seconds: The longest pause after failures.
         spread: Returns a number from 0 to 1, another one each time.
+        patience_seconds: What takes longer is said.
     """
 
     def __init__(
@@ -39,12 +46,14 @@ class Recurring:
         every_seconds: float,
         most_seconds: float,
         spread: Callable[[], float],
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self._what = what
         self._work = work
         self._every_seconds = every_seconds
         self._most_seconds = most_seconds
         self._spread = spread
+        self._patience_seconds = patience_seconds
         self._wake = anyio.Event()
         self._alone = anyio.Lock()
 
@@ -69,7 +78,8 @@ class Recurring:
         """Do the work now; return whether it went well."""
         async with self._alone:
             try:
-                await self._work()
+                with self._said_if_slow():
+                    await self._work()
             except httpx.HTTPError as error:
                 _logger.warning(
                     "%s failed, as the Prefect server did not answer (%s); trying again.",
@@ -83,3 +93,21 @@ class Recurring:
             else:
                 return True
             return False
+
+    @contextlib.contextmanager
+    def _said_if_slow(self) -> Iterator[None]:
+        begun_at = time.monotonic()
+        saying = asyncio.get_running_loop().call_later(
+            self._patience_seconds,
+            _logger.warning,
+            "%s waits for more than %g s; is the Prefect server away? Trainings go on meanwhile.",
+            self._what,
+            self._patience_seconds,
+        )
+        try:
+            yield
+        finally:
+            saying.cancel()
+        taken_s = time.monotonic() - begun_at
+        if taken_s > self._patience_seconds:
+            _logger.info("%s goes on after %.0f s.", self._what, taken_s)
