@@ -10,6 +10,7 @@ from xonar_prefect.cli.checks import (
     Finding,
     Outcome,
     check_host,
+    check_quarantines,
     check_store,
     check_tensorflow,
 )
@@ -119,7 +120,18 @@ def test_doctor_fails_when_something_has_failed_and_still_checks_the_rest(
         "Devices": "ok",
         "TensorFlow": "ok",
         "Store": "ok",
+        "Quarantine": "ok",
     }
+
+
+def test_a_drained_device_is_a_warning_with_the_reason(xonar) -> None:
+    settings = load_settings(devices="cpu")
+    assert check_quarantines(settings)[0].outcome is Outcome.OK
+    assert xonar("gpus", "drain", "0", "--reason", "the fan is broken").status == 0
+    (finding,) = check_quarantines(settings)
+    assert finding.outcome is Outcome.WARNING
+    assert "the fan is broken" in finding.found
+    assert "xonar gpus release" in finding.advice
 
 
 @pytest.mark.server

@@ -217,6 +217,26 @@ def check_store(settings: XonarSettings) -> Finding:
     return Finding.ok("Store", f"{shown} knows {kinds} kinds of trainings.")
 
 
+def check_quarantines(settings: XonarSettings) -> list[Finding]:
+    """Check whether trainings are kept off devices that work; nothing where that is not known."""
+    from xonar_prefect.cli.local_devices import local_devices
+
+    try:
+        kept = [each for each in local_devices(settings) if each.quarantines]
+    except XonarError:
+        return []  # the devices and the store have checks of their own
+    clauses = [f"{each.reading.id}: {each.unavailable}" for each in kept]
+    if not clauses:
+        return [Finding.ok("Quarantine", "No device is drained or kept from trainings.")]
+    return [
+        Finding.warning(
+            "Quarantine",
+            f"Nothing is released to {'; '.join(clauses)}.",
+            "`xonar gpus release GPU` ends what was ordered by hand.",
+        )
+    ]
+
+
 def check_host(settings: XonarSettings) -> Finding:
     """Check what the host has beside its devices, and the disk of the worker's home."""
     from xonar_prefect.core.planning.host_words import disk_shortage

@@ -13,6 +13,7 @@ from xonar_prefect.cli.checks import (
     check_devices,
     check_host,
     check_python,
+    check_quarantines,
     check_server,
     check_store,
     check_tensorflow,
@@ -41,6 +42,7 @@ async def doctor(*, pool: str | None = None, json: AsJson = False) -> int:
         devices,
         await asyncio.to_thread(check_tensorflow, gpus=gpus),
         await asyncio.to_thread(check_store, settings),
+        *await asyncio.to_thread(check_quarantines, settings),
         await asyncio.to_thread(check_host, settings),
     ]
     if json:

@@ -11,12 +11,10 @@ from cyclopts import App, Parameter
 
 from xonar_prefect.cli.local_devices import (
     LocalDevice,
+    local_devices,
     named,
-    read_devices,
-    standing,
 )
 from xonar_prefect.cli.output import AsJson, device, duration, memory, print_json, print_table, say
-from xonar_prefect.cli.residents import local_trainings
 from xonar_prefect.cli.times import end_of_duration, local_now, moment
 from xonar_prefect.core.quarantine import RELEASED_BY_HAND, time_of_day
 from xonar_prefect.errors import (
@@ -46,7 +44,7 @@ def show(*, json: AsJson = False) -> None:
     """
     from xonar_prefect.settings import load_settings
 
-    devices = _local_devices(load_settings())
+    devices = local_devices(load_settings())
     if json:
         print_json([each.as_json() for each in devices])
         return
@@ -93,7 +91,7 @@ def drain(
     end = end_of_duration(for_, now) if for_ is not None else None
     end = moment(until, now) if until is not None else end
     settings = load_settings()
-    readings = [each.reading for each in _local_devices(settings)]
+    readings = [each.reading for each in local_devices(settings)]
     order = Order(
         device=named(gpu, readings),
         drained=True,
@@ -120,7 +118,7 @@ def release(gpu: str, /) -> None:
     from xonar_prefect.worker.orders import Order
 
     settings = load_settings()
-    devices = {each.reading.id: each for each in _local_devices(settings)}
+    devices = {each.reading.id: each for each in local_devices(settings)}
     chosen = devices[named(gpu, [each.reading for each in devices.values()])]
     if RELEASED_BY_HAND.isdisjoint(each.cause for each in chosen.quarantines):
         if chosen.unavailable is not None:
@@ -141,30 +139,6 @@ def _give(settings: XonarSettings, order: Order) -> None:
             f"The directory {settings.home} cannot be written ({error.strerror}); set XONAR_HOME "
             "to that of the worker."
         ) from error
-
-
-def _local_devices(settings: XonarSettings) -> list[LocalDevice]:
-    from xonar_prefect.store import Store
-    from xonar_prefect.worker.orders import Orders
-
-    host = socket.gethostname()
-    with Store.open(settings.effective_store_url) as store:
-        released = store.open_entries(host=host)
-        trainings = local_trainings(entry for entry in released if entry.holds_devices)
-        quarantines = store.open_quarantines(host)
-    orders = Orders(settings.home, host).read()
-    now_s = time.time()
-    return [
-        LocalDevice(
-            reading=reading,
-            trainings=tuple(each for each in trainings if reading.id in each.entry.devices),
-            quarantines=standing(
-                reading.id, quarantines, orders.get(reading.id), host=host, now_s=now_s
-            ),
-            slots=settings.max_trainings_per_gpu,
-        )
-        for reading in read_devices(settings, trainings)
-    ]
 
 
 def _rows(local: LocalDevice) -> list[tuple[str | None, ...]]:

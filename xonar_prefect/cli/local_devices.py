@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xonar_prefect.cli.residents import LocalTraining
+from xonar_prefect.cli.residents import LocalTraining, local_trainings
 from xonar_prefect.core.quarantine import RELEASED_BY_HAND, Quarantine, QuarantineCause
 from xonar_prefect.errors import AmbiguousDeviceError, DeviceError, UnknownDeviceError
 from xonar_prefect.worker.orders import Order
@@ -75,6 +77,36 @@ class LocalDevice:
             ],
             "trainings": [training.as_json() for training in self.trainings],
         }
+
+
+def local_devices(settings: XonarSettings) -> list[LocalDevice]:
+    """Return this host's devices, whom the ledger has on them, and what keeps others off.
+
+    Raises:
+        DeviceError: They cannot be read, and no training is on any.
+        StoreError: The store cannot be opened.
+    """
+    from xonar_prefect.store import Store
+    from xonar_prefect.worker.orders import Orders
+
+    host = socket.gethostname()
+    with Store.open(settings.effective_store_url) as store:
+        released = store.open_entries(host=host)
+        trainings = local_trainings(entry for entry in released if entry.holds_devices)
+        quarantines = store.open_quarantines(host)
+    orders = Orders(settings.home, host).read()
+    now_s = time.time()
+    return [
+        LocalDevice(
+            reading=reading,
+            trainings=tuple(each for each in trainings if reading.id in each.entry.devices),
+            quarantines=standing(
+                reading.id, quarantines, orders.get(reading.id), host=host, now_s=now_s
+            ),
+            slots=settings.max_trainings_per_gpu,
+        )
+        for reading in read_devices(settings, trainings)
+    ]
 
 
 def read_devices(
