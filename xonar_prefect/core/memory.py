@@ -30,6 +30,9 @@ MOST_OF_THE_DEVICE = 0.7
 """Share of a device from which a framework may hold memory in advance: JAX takes three quarters,
 TensorFlow nearly all."""
 
+UNKNOWN_MEMORY_MIB = 2**30
+"""Memory of a simulated GPU whose memory is unknown: more than all trainings together ask for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Need:

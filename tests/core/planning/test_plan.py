@@ -14,6 +14,7 @@ from tests.core.building import (
     training,
 )
 from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.memory import UNKNOWN_MEMORY_MIB
 from xonar_prefect.core.models import Device, Resident
 from xonar_prefect.core.policies import POLICIES
 
@@ -224,6 +225,12 @@ def test_processor_cores_are_named_as_such() -> None:
         "Released to CPU core 3, which is empty: first in the queue that fits, "
         "100 of 4000 MiB available."
     )
+
+
+def test_nobody_reads_of_a_memory_that_is_not_known() -> None:
+    unknown = device(0, memory=UNKNOWN_MEMORY_MIB)
+    decisions = PARALLEL.decide(snapshot([training("a", request=1)], [unknown]))
+    assert release(decisions, "a").reason.endswith("that fits, the device's memory unknown.")
 
 
 def test_earlier_trainings_that_do_not_fit_are_the_alternatives_of_a_release() -> None:

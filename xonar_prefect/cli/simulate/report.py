@@ -140,7 +140,7 @@ def _table(done: Performed, scenario: Scenario, queues: int) -> Table:
         f"Simulated on {gpus} GPU{'s' * (gpus > 1)}, {over}",
         "policy",
         "average\nJCT (s)",
-        "p95\nJCT (s)",
+        "p95 of\nall (s)",
         "makespan\n(s)",
         "queueing\ndelay (s)",
         "fair-\nness",
@@ -175,7 +175,7 @@ def _differences(done: Performed) -> Table:
         f"Against {BASELINE}, with 95 % intervals over paired queues",
         "policy",
         "average JCT",
-        "p95 JCT",
+        "p95 of a queue",
         "makespan",
     )
     for name, figures in done.figures.items():

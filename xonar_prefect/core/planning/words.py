@@ -64,6 +64,8 @@ def release(option: Option, why: str, predicted_slowdown: float | None) -> str:
 
 
 def _memory_of(option: Option) -> str:
+    if option.places[0].device.memory_mib == memory.UNKNOWN_MEMORY_MIB:
+        return "the device's memory unknown"
     each = " on each" if len(option.places) > 1 else ""
     if option.request_mib is not None:
         return f"{option.request_mib} of {option.available_mib} MiB available{each}"

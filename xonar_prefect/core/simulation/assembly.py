@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from xonar_prefect.core.memory import UNKNOWN_MEMORY_MIB
 from xonar_prefect.core.models import (
     Device,
     Limits,
@@ -13,8 +14,6 @@ from xonar_prefect.core.models import (
 from xonar_prefect.core.simulation.truth import MeasuredPairs, ProcessorSharing
 from xonar_prefect.core.simulation.world import STARTING_UP, Submission, World
 
-UNKNOWN_MEMORY_MIB = 2**30
-"""Memory of a GPU whose memory is unknown: more than all trainings together ask for."""
 _ANY_REQUEST_MIB = 1
 
 Profiles = Mapping[str, Mapping[str, Profile]]
