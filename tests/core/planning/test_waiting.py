@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.core.building import device, hold, release, released, resident, snapshot, training
 from xonar_prefect.core.decisions import ReasonCode
 from xonar_prefect.core.models import Device
@@ -87,6 +89,15 @@ def test_nobody_comes_in_between_once_every_device_is_reserved() -> None:
     decisions = PARALLEL.decide(snapshot([OLD, second, LATER], [busy(0, 100.0)], now=2000))
     assert released(decisions) == {}
     assert hold(decisions, "later").code is ReasonCode.OLDER_TRAINING_WAITS
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_fits_in_between_goes_to_the_overdue_first(policy: str) -> None:
+    gang = training("gang", 0, gpus=2, request=15000)
+    overdue = training("overdue", 1, request=15000, remaining_seconds=250.0)
+    later = training("later", 1900, request=15000, remaining_seconds=100.0, priority=0)
+    now = snapshot([gang, overdue, later], [busy(0, 300.0), device(1)], now=2000)
+    assert released(POLICIES[policy].decide(now)) == {"overdue": ("GPU-1",)}
 
 
 def test_among_those_submitted_at_once_nobody_waits_for_another() -> None:

@@ -155,6 +155,21 @@ def test_a_gang_takes_empty_devices_together() -> None:
     assert release(decisions, "gang").devices == ("GPU-0", "GPU-1")
 
 
+def test_a_gang_joins_a_gang_whose_devices_are_open_to_nobody_else() -> None:
+    there = resident(job("there", 1000.0, active=0.1, gpus=4), 2000, on=range(4))
+    held = [job("gang", 1000.0, active=0.1, gpus=4), *(job(f"one {n}", 500.0) for n in range(9))]
+    decisions = ADAPTIVE.decide(snapshot(held, [device(n, there) for n in range(4)]))
+    assert set(released(decisions)) == {"gang"}
+
+
+def test_no_slot_is_kept_from_the_overdue_for_better_partners() -> None:
+    there = resident(job("there", 100.0, active=0.5), 2000)
+    better = [job(f"small {n}", 30.0, 900.0, active=0.05) for n in range(9)]
+    overdue = job("overdue", 1000.0, active=0.5)
+    now = snapshot([overdue, *better], [device(0, there)], now=1000, max_wait_seconds=500)
+    assert list(released(ADAPTIVE.decide(now))) == ["overdue"]
+
+
 def test_never_active_trainings_share_freely() -> None:
     there = resident(job("there", 100.0, active=0.0), 2000)
     decisions = ADAPTIVE.decide(snapshot([job("next", 100.0, active=1.0)], [device(0, there)]))

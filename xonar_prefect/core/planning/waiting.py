@@ -76,28 +76,31 @@ def serve_longest_waiting(board: Board, fill: Callable[[Board], None]) -> None:
             for training in sorted(together, key=attrgetter("priority", "run_id"))
             if (kind := board.queue.kind_of(training)).is_held(training)
         ]
-        if not _anything_left(board):
-            return
         if board.open_places():
             board.offering = waiting
             fill(board)
             board.offering = None
+        elif not anything_to_reserve(board):
+            return
+        if not anything_to_reserve(board):
+            continue
         for kind, training in waiting:
             if kind.is_held(training):
                 code = board.admission.obstacle(training)
                 if code is None:
-                    _reserve(board, forecast, kind, training)
+                    reserve(board, forecast, kind, training)
                 else:
                     board.admission.keep_host_for(training, code)
 
 
-def _anything_left(board: Board) -> bool:
+def anything_to_reserve(board: Board) -> bool:
+    """Tell whether a device is reserved for nobody yet."""
     return any(
         place.reservation is None and place.device.unavailable is None for place in board.places
     )
 
 
-def _reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) -> None:
+def reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) -> None:
     """Reserve the devices of one model that drain first; nothing where there are too few."""
     best: list[tuple[_DrainKey, Place]] | None = None
     for places in board.places_by_model.values():

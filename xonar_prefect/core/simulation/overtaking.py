@@ -12,8 +12,10 @@ from xonar_prefect.core.models import (
     Training,
 )
 from xonar_prefect.core.planning import Board
+from xonar_prefect.core.planning.forecast import Forecast
 from xonar_prefect.core.planning.kinds import kind_key
 from xonar_prefect.core.planning.places import age_key, is_later
+from xonar_prefect.core.planning.waiting import anything_to_reserve, reserve
 from xonar_prefect.core.simulation.result import Outcome
 
 _SAME_MOMENT_S = 1e-6
@@ -35,31 +37,53 @@ class OvertakingWatch:
         if not releases:
             return
         released = {each.training.run_id for each in releases}
-        overdue = _oldest_of_each_kind(snapshot, released)
+        overdue = _overdue(snapshot, released)
+        fronts = _oldest_of_each_kind(overdue)
         for release in releases:
-            older = [each for each in overdue if is_later(release.training, each)]
-            if any(_could_start(snapshot, each, release.devices, releases) for each in older):
+            older = [each for each in fronts if is_later(release.training, each)]
+            if any(
+                _could_start(snapshot, each, release.devices, releases, overdue) for each in older
+            ):
                 self.count += 1
 
 
-def _oldest_of_each_kind(snapshot: Snapshot, released: set[str]) -> list[Training]:
-    """Return overdue trainings that stay held; of those alike, the oldest."""
+def _overdue(snapshot: Snapshot, released: set[str]) -> list[Training]:
+    """Return overdue trainings that stay held, the oldest first."""
     limit = snapshot.limits.max_wait_seconds
+    return sorted(
+        (
+            training
+            for training in snapshot.held
+            if snapshot.now_s - training.submitted_at_s > limit
+            and training.run_id not in released
+            and training.gpus > 0
+        ),
+        key=age_key,
+    )
+
+
+def _oldest_of_each_kind(overdue: Sequence[Training]) -> list[Training]:
     oldest: dict[object, Training] = {}
-    for training in snapshot.held:
-        overdue = snapshot.now_s - training.submitted_at_s > limit
-        if overdue and training.run_id not in released:
-            known = oldest.setdefault(kind_key(training), training)
-            if age_key(training) < age_key(known):
-                oldest[kind_key(training)] = training
+    for training in overdue:
+        oldest.setdefault(kind_key(training), training)
     return list(oldest.values())
 
 
 def _could_start(
-    snapshot: Snapshot, training: Training, devices: Sequence[str], releases: Sequence[Release]
+    snapshot: Snapshot,
+    training: Training,
+    devices: Sequence[str],
+    releases: Sequence[Release],
+    overdue: Sequence[Training],
 ) -> bool:
-    """Tell whether a training could have gone to one of these devices, once older ones had gone."""
-    board = Board(replace(snapshot, held=(training,)), slots=snapshot.limits.max_trainings_per_gpu)
+    """Tell whether a training could have gone to one of these devices.
+
+    Older ones have gone before it then, or have devices reserved, whose start it may not delay.
+    """
+    older = [each for each in overdue if age_key(each) < age_key(training)]
+    board = Board(
+        replace(snapshot, held=(*older, training)), slots=snapshot.limits.max_trainings_per_gpu
+    )
     for release in releases:
         if age_key(release.training) < age_key(training):
             resident = Resident(
@@ -71,11 +95,22 @@ def _could_start(
             for place in board.places:
                 if place.device.id in release.devices:
                     place.put(resident)
-    ((kind, front),) = board.queue
-    return any(
-        place.device.id in devices and board.option(kind, front, place) is not None
-        for place in board.places
-    )
+    kind = board.queue.kind_of(training)
+
+    def fits() -> bool:
+        return any(
+            place.device.id in devices and board.option(kind, training, place) is not None
+            for place in board.places
+        )
+
+    if not fits():
+        return False
+    forecast = Forecast(board)
+    for each in older:
+        if not anything_to_reserve(board):
+            break
+        reserve(board, forecast, board.queue.kind_of(each), each)
+    return fits()
 
 
 def waited_beyond_bound(outcomes: Sequence[Outcome], max_wait_seconds: float) -> int:

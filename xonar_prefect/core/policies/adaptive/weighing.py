@@ -90,16 +90,18 @@ def weigh(board: Board, outlook: Outlook, place: Place, most: int) -> Verdict:
     fitting = _fitting(board, line, place, most)
     if not place.residents and len(fitting) < 2:
         return Verdict(ranked=tuple(Weighed(*each, 0.0) for each in fitting))
-    foreseen = _foreseen(outlook, line, place, fitting, 2 * most)
+    foreseen = _foreseen(board, outlook, line, place, fitting, 2 * most)
     futures = {each.training.run_id: outlook.coming(each, place) for each in foreseen}
     scene = _scene(board, outlook, place, line)
     ranked = []
     for number, (option, waiting) in enumerate(fitting):
         first = futures[waiting.training.run_id]
         rest = tuple(future for future in futures.values() if future is not first)
-        # What the device's own future does not show: it takes others' time on other devices.
-        elsewhere = (waiting.training.gpus - 1) * waiting.seconds
-        elsewhere += outlook.waste(waiting, place.device.model)
+        # What the device's own future does not show: it takes others' time on other devices. But
+        # beside a gang only a gang on the same devices may come: its slots there are nobody else's.
+        elsewhere = outlook.waste(waiting, place.device.model)
+        if not place.residents:
+            elsewhere += (waiting.training.gpus - 1) * waiting.seconds
         price = cost(_with(scene, rest, first), first) + elsewhere * scene.behind
         ranked.append((price, number, option, waiting))
     ranked.sort(key=lambda each: each[:2])
@@ -135,10 +137,17 @@ def _fitting(board: Board, line: Line, place: Place, most: int) -> list[tuple[Op
 
 
 def _foreseen(
-    outlook: Outlook, line: Line, place: Place, fitting: list[tuple[Option, Waiting]], most: int
+    board: Board,
+    outlook: Outlook,
+    line: Line,
+    place: Place,
+    fitting: list[tuple[Option, Waiting]],
+    most: int,
 ) -> list[Waiting]:
     """Return who is thought to come to this place: the first of its share, and all that fit."""
     found = {waiting.training.run_id: waiting for _, waiting in fitting}
+    if board.offering is not None:  # nobody else comes before these
+        return sorted(found.values())
     most = max(len(found), min(FORESEEN, most, math.ceil(line.count / outlook.devices)))
     for waiting in line:
         if len(found) >= most:
