@@ -97,9 +97,10 @@ class XonarSettings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="Age from which no later training may take the place of a held one.",
+            description="Age from which no later training may take the place of a held one; a day "
+            "by default. The shorter, the more the queue is first come, first served.",
         ),
-    ] = 1800.0
+    ] = 86400.0
     max_runs_without_device: Annotated[
         int, Field(ge=1, description="Runs with `gpus: 0` that may run at once.")
     ] = 4

@@ -78,7 +78,8 @@ def device(index: int = 0, *residents: Resident, memory: int = 16000, **values: 
 def snapshot(
     held: Iterable[Training], devices: Iterable[Device], now: float = 100.0, **limits: Any
 ) -> Snapshot:
-    return Snapshot(now_s=now, held=tuple(held), devices=tuple(devices), limits=Limits(**limits))
+    rules = Limits(**{"max_wait_seconds": 1800.0, **limits})
+    return Snapshot(now_s=now, held=tuple(held), devices=tuple(devices), limits=rules)
 
 
 def observation(

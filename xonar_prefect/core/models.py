@@ -319,7 +319,7 @@ class Limits:
     headroom_ratio: float = 0.0
     margin_ratio: float = 0.10
     margin_mib: int = 64
-    max_wait_seconds: float = 1800.0
+    max_wait_seconds: float = 86400.0
     free_slots: int | None = None
     free_worker_slots: int | None = None
     free_slots_by_queue: Mapping[str, int] = field(default_factory=dict)
