@@ -10,7 +10,6 @@ from xonar_prefect.profiling.contention import (
     busy_ticks,
     difference,
     displaced_fraction,
-    together,
     undisturbed_fraction,
 )
 
@@ -89,17 +88,6 @@ def test_threads_that_come_or_go_meanwhile_are_left_out() -> None:
     before = moment(0.0, 0.0, 0.0, gone=(9.0, 9.0))
     after = moment(10.0, 4.0, 9.0, new=(4.0, 3.0))
     assert difference(before, after).waited_seconds == 0.0
-
-
-def test_what_workers_on_the_same_cores_take_from_each_other_is_not_foreign() -> None:
-    worker = counted(10.0, own=5.0, waited=4.0, busy=10.0)
-    assert displaced_fraction(worker, 1) == pytest.approx(0.4)
-    assert displaced_fraction(together([worker, worker]), 1) == pytest.approx(0.0)
-
-
-def test_workers_measured_for_different_times_are_added_up_by_the_second() -> None:
-    short, long = (counted(t, own=0.2 * t, waited=0.1 * t, busy=0.9 * t) for t in (1.0, 10.0))
-    assert together([short, long]) == pytest.approx((1.0, 0.4, 0.2, 0.9, 2.0))
 
 
 def test_undisturbed_a_fraction_stands_as_it_was_measured() -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from xonar_prefect.core.models import Profile
-from xonar_prefect.profiling import reports
-from xonar_prefect.profiling.contention import Contention
 from xonar_prefect.profiling.reports import Report, merge, own_rank, read_reports
 
 ONE = Profile(
@@ -34,7 +32,8 @@ def report(
     *,
     rank: int | None = None,
     on_gpu: bool = False,
-    contention: Contention | None = None,
+    descendants: tuple[int, ...] = (),
+    settled: bool = False,
     **changes: object,
 ) -> Report:
     profile = replace(ONE, **changes)  # type: ignore[arg-type]
@@ -43,8 +42,8 @@ def report(
         rank=rank,
         on_gpu=on_gpu,
         profile=profile,
-        raw_active_fraction=profile.active_fraction,
-        contention=contention,
+        descendants=descendants,
+        settled=settled,
     )
 
 
@@ -61,40 +60,30 @@ def test_processes_without_steps_do_not_count() -> None:
     assert merge([report(1, steps=0, active_fraction=0.9), report(2)]) == ONE
 
 
-def test_processor_time_and_memory_of_workers_add_up() -> None:
+def test_on_the_processor_the_chiefs_account_has_the_others_in_it() -> None:
+    merged = merge([report(1), report(2, active_fraction=0.4)])
+    assert merged is not None
+    assert merged.active_fraction == ONE.active_fraction
+    assert merged.active_fraction_interval == ONE.active_fraction_interval
+
+
+def test_memory_of_workers_adds_up() -> None:
     merged = merge([report(1), report(2)])
     assert merged is not None
-    assert merged.active_fraction == pytest.approx(0.6)
-    assert merged.active_fraction_interval == pytest.approx((0.6 - 0.0424, 0.6 + 0.0424), abs=1e-3)
     assert merged.peak_memory_mib == 1000
 
 
-def test_the_idle_time_that_is_left_keeps_its_proportions() -> None:
-    merged = merge([report(1), report(2)])
+def test_memory_of_a_worker_that_another_one_started_is_in_the_memory_of_that() -> None:
+    merged = merge([report(1, descendants=(2, 9), peak_memory_mib=1200), report(2)])
+    assert merged is not None
+    assert merged.peak_memory_mib == 1200
+
+
+def test_idle_time_is_shared_as_the_workers_say_on_average() -> None:
+    merged = merge([report(1), report(2, communication_fraction=0.1, other_fraction=0.5)])
     assert merged is not None
     shares = (merged.communication_fraction, merged.input_fraction, merged.other_fraction)
-    assert shares == pytest.approx((0.4 * 0.4 / 0.7, 0.4 * 0.1 / 0.7, 0.4 * 0.2 / 0.7))
-
-
-def test_what_workers_take_from_each_other_is_not_put_down_to_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reports, "processor_cores", lambda: 1)
-    alone = Contention(elapsed_s=10.0, own_seconds=3.0, waited_seconds=2.0, busy_seconds=6.0)
-    merged = merge([report(1, contention=alone), report(2, contention=alone)])
-    assert merged is not None
-    assert merged.active_fraction == pytest.approx(0.6)
-    disturbed = alone._replace(busy_seconds=10.0)  # 4 of 10 s are nobody's of them
-    merged = merge([report(1, contention=disturbed), report(2, contention=disturbed)])
-    assert merged is not None
-    assert merged.active_fraction == pytest.approx(0.6 / (1 - 0.4))
-
-
-def test_workers_are_never_more_than_fully_active() -> None:
-    merged = merge([report(pid, active_fraction=0.7) for pid in range(3)])
-    assert merged is not None
-    assert merged.active_fraction == 1.0
-    assert merged.other_fraction == pytest.approx(0.0)
+    assert shares == pytest.approx((0.25, 0.1, 0.35))
 
 
 def test_a_gang_on_gpus_is_as_busy_as_its_busiest_and_as_full_as_its_fullest() -> None:
@@ -116,7 +105,10 @@ def test_a_gang_is_as_slow_as_its_slowest() -> None:
 
 def test_what_one_worker_does_not_know_is_unknown_for_all() -> None:
     merged = merge(
-        [report(1), report(2, active_fraction=None, peak_memory_mib=None, other_fraction=None)]
+        [
+            report(1, active_fraction=None, active_fraction_interval=None),
+            report(2, peak_memory_mib=None, other_fraction=None),
+        ]
     )
     assert merged is not None
     assert merged.active_fraction is merged.active_fraction_interval is None
@@ -126,7 +118,7 @@ def test_what_one_worker_does_not_know_is_unknown_for_all() -> None:
 
 def test_reports_are_read_as_they_were_written_the_chief_first(tmp_path: Path) -> None:
     written = [
-        report(1, contention=Contention(1.0, 0.5, 0.1, 0.9)),
+        report(1, descendants=(4, 5), settled=True),
         report(2, rank=1),
         report(3, rank=0),
     ]
@@ -148,7 +140,8 @@ def test_a_report_that_is_damaged_or_cut_off_is_left_out(tmp_path: Path, damage:
     [
         ({"RANK": "3"}, 3),
         ({"SLURM_PROCID": "2"}, 2),
-        ({"TF_CONFIG": '{"task": {"type": "worker", "index": 1}}'}, 1),
+        ({"TF_CONFIG": '{"task": {"type": "chief", "index": 0}}'}, 0),
+        ({"TF_CONFIG": '{"task": {"type": "worker", "index": 0}}'}, 1),
         ({"TF_CONFIG": "nonsense"}, None),
         ({"RANK": "first"}, None),
         ({}, None),

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 
 from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import CommandError
+from xonar_prefect.profiling.injection import reports_directory, watched
 from xonar_prefect.profiling.processes import describe_cores
 from xonar_prefect.profiling.reports import Report, merge, read_reports
 from xonar_prefect.profiling.sampling import ProcessSampler, Sampled
 
-_INJECTED = Path(__file__).parent / "injected"
-_REPORTS_VARIABLE = "XONAR_PROFILE_REPORTS"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 PROCESS_SAMPLING = "process-sampling"
@@ -60,10 +56,12 @@ def profile_command(
     Raises:
         CommandError: It cannot be started.
     """
-    with _reports_directory() as directory:
+    with reports_directory() as directory:
+        if directory is not None:
+            environment = watched(environment, directory, os.getpid())
         with _Forwarding() as forwarding:
             try:
-                process = subprocess.Popen(command, env=_watched(environment, directory))
+                process = subprocess.Popen(command, env=environment)
             except (OSError, ValueError) as error:
                 raise CommandError.not_started(command[0], error) from error
             forwarding.process = process
@@ -104,30 +102,6 @@ def _estimate(sampled: Sampled, *, on_gpu: bool) -> Profile:
         source=None if used_gpu else PROCESS_SAMPLING,
         device=None if used_gpu else describe_cores(),
     )
-
-
-@contextlib.contextmanager
-def _reports_directory() -> Iterator[Path | None]:
-    try:
-        directory = Path(tempfile.mkdtemp(prefix="xonar-profile-"))
-    except OSError:  # a full disk keeps nobody from training
-        yield None
-        return
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _watched(environment: Mapping[str, str], directory: Path | None) -> dict[str, str]:
-    if directory is None:
-        return dict(environment)
-    before = environment.get("PYTHONPATH")
-    return {
-        **environment,
-        _REPORTS_VARIABLE: str(directory),
-        "PYTHONPATH": f"{_INJECTED}{os.pathsep}{before}" if before else str(_INJECTED),
-    }
 
 
 class _Forwarding:

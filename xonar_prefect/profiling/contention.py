@@ -7,7 +7,7 @@ time, too, so their waits must not be added up: the one that computes most stand
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 # A training that gets less of a core than this has no step time worth correcting.
@@ -70,20 +70,6 @@ def difference(before: Account, after: Account) -> Contention:
         waited_seconds=own_seconds * waited / ran if ran > 0 else 0.0,
         busy_seconds=after.busy_seconds - before.busy_seconds,
         threads=max(1.0, own_seconds / ran) if ran > 0 else 1.0,
-    )
-
-
-def together(counted: Sequence[Contention]) -> Contention:
-    """Return what several processes amount to in one second.
-
-    They run on the same cores, so that what one of them uses is nothing foreign to the others.
-    """
-    return Contention(
-        elapsed_s=1.0,
-        own_seconds=sum(each.own_seconds / each.elapsed_s for each in counted),
-        waited_seconds=sum(each.waited_seconds / each.elapsed_s for each in counted),
-        busy_seconds=sum(each.busy_seconds / each.elapsed_s for each in counted) / len(counted),
-        threads=sum(each.threads for each in counted),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -35,10 +36,15 @@ class FrameworkWatch:
         self._module = module
         self._change = change
         self._what = what
-        self._lock = threading.RLock()
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
         self._watchers = 0
         self._undo: list[Undo] = []
         self._awaits_import = False
+
+    def _renew_lock(self) -> None:
+        # One that another thread holds would stay so in a forked child.
+        self._lock = threading.RLock()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

@@ -8,8 +8,9 @@ was started without a context counts as the measured training's.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TypeVar
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _active: Session | None = None
+_begin_in_child: Callable[[], object] | None = None
+_at_first_step: Callable[[], object] | None = None
 _of_context: ContextVar[Session | None] = ContextVar("xonar_session", default=None)
 
 
@@ -37,10 +40,45 @@ def is_measured() -> bool:
     return _active is not None and _of_context.get() is _active
 
 
-def forget_session() -> None:
-    """Let the steps of this process be nobody's: it was forked and nobody measures it."""
-    global _active  # noqa: PLW0603
+def measure_forked(begin: Callable[[], object] | None) -> None:
+    """Have forked children of this process measured, from the first step that one of them takes.
+
+    Most children never take one: they load data. `begin` is called in the child and activates a
+    session there; None leaves children unmeasured.
+    """
+    global _begin_in_child  # noqa: PLW0603
+    _begin_in_child = begin
+
+
+def stepping_session() -> Session | None:
+    """Return the session of this context, as a step begins: a forked child gets its own by that."""
+    if _at_first_step is not None:
+        _begin_in_this_child(_at_first_step)
+    return current_session()
+
+
+def _begin_in_this_child(begin: Callable[[], object]) -> None:
+    global _at_first_step  # noqa: PLW0603
+    _at_first_step = None
+    with contextlib.suppress(Exception):  # a profile is not worth a training
+        begin()
+
+
+def _forked() -> None:
+    """Let the steps of this child be its own: of its parent's threads, which measure, it has none.
+
+    A lock that one of them held would never be released here.
+    """
+    global _active, _at_first_step, _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    if _active is not None:
+        _active.detach()  # a loop over steps may go on here
     _active = None
+    _of_context.set(None)
+    _at_first_step = _begin_in_child
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @contextlib.contextmanager
@@ -85,7 +123,7 @@ class step:  # noqa: N801
     __slots__ = ("_session",)
 
     def __enter__(self) -> None:
-        self._session = None if _active is None else current_session()
+        self._session = stepping_session()
         if self._session is not None:
             self._session.begin_step(explicit=True)
 
@@ -122,7 +160,7 @@ def steps(iterable: Iterable[T], total: int | None = None) -> Iterator[T]:
                 train_on(batch)
         ```
     """
-    session = None if _active is None else current_session()
+    session = stepping_session()
     if session is None:
         yield from iterable
         return

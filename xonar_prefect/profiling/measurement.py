@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from xonar_prefect.profiling.activity import StepTimes
 from xonar_prefect.profiling.contention import (
-    Contention,
     difference,
     displaced_fraction,
     undisturbed_fraction,
@@ -51,7 +50,7 @@ class Measurement:
         source: What measured the active time; None when unknown.
         displaced: Share of the time in which others had the processor cores it wanted, of which
             the estimate knows nothing; None when unknown, as on a GPU.
-        contention: What the kernel counted meanwhile; None when unknown.
+        framework: What child processes trained with; None where the steps are those of this one.
         started_at_s: When the measured steps began, seconds since the epoch.
         ended_at_s: When they ended.
     """
@@ -60,7 +59,7 @@ class Measurement:
     split: Split | None = None
     source: str | None = None
     displaced: float | None = None
-    contention: Contention | None = None
+    framework: str | None = None
     started_at_s: float | None = None
     ended_at_s: float | None = None
 
@@ -101,16 +100,14 @@ def measure_on_processor(
         return Measurement()
     steps = max(2, min(_INFORMATIVE_STEPS, int(_INFORMATIVE_SECONDS / estimate.step_seconds)))
     started_at_s, ended_at_s = session.measured_from_to_s
-    contention = displaced = None
+    displaced = None
     if session.accounts is not None:
-        contention = difference(*session.accounts)
-        displaced = displaced_fraction(contention, session.accounts[0].cores)
+        displaced = displaced_fraction(difference(*session.accounts), session.accounts[0].cores)
     return Measurement(
         estimate=estimate,
         split=_split(_trace(session, tracer, steps, patience_seconds + _expected(steps, estimate))),
         source="cpu-time",
         displaced=displaced,
-        contention=contention,
         started_at_s=started_at_s,
         ended_at_s=ended_at_s,
     )

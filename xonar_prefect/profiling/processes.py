@@ -29,6 +29,21 @@ def describe_cores() -> str:
     return "1 processor core" if cores == 1 else f"{cores} processor cores"
 
 
+def command_below(starter: int) -> int:
+    """Return the process that `starter` started and that this one descends from, or is.
+
+    Without one, as where it was left behind by a parent that has ended, it is this one.
+    """
+    pid = os.getpid()
+    with contextlib.suppress(psutil.Error):
+        above = psutil.Process(pid)
+        while (parent := above.parent()) is not None:
+            if parent.pid == starter:
+                return above.pid
+            above = parent
+    return pid
+
+
 def _processor_clock(pid: int) -> int:
     """Return the id of another process's CPU clock, as `clock_getcpuclockid` computes it.
 
@@ -53,6 +68,11 @@ class ProcessTree:
         self._last_seconds: dict[int, float] = {}
         self._ended_seconds = 0.0
         self.refresh()
+
+    @property
+    def root(self) -> int:
+        """Process id of its first process."""
+        return self._root.pid
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -88,11 +108,13 @@ class ProcessTree:
     def account(self) -> Account:
         """Return what the kernel has counted of the tree and of the cores that we may use.
 
-        It reads a file for every thread, which takes a millisecond where there are a hundred.
+        It looks for descendants first, and reads a file for every thread, which takes a millisecond
+        where there are a hundred.
 
         Raises:
             OSError: The kernel does not tell.
         """
+        self.refresh()
         cores = os.sched_getaffinity(0)
         ticks = busy_ticks(Path("/proc/stat").read_text(encoding="ascii"), cores)
         return Account(

@@ -12,13 +12,6 @@ from typing import Any
 
 from xonar_prefect.core.codec import profile_from_dict, profile_to_dict
 from xonar_prefect.core.models import Profile
-from xonar_prefect.profiling.contention import (
-    Contention,
-    displaced_fraction,
-    together,
-    undisturbed_fraction,
-)
-from xonar_prefect.profiling.processes import processor_cores
 
 _SUFFIX = ".profile.json"
 
@@ -31,17 +24,20 @@ class Report:
         pid: Its process id.
         rank: Its place among the workers of a distributed training; None when it has none.
         on_gpu: Whether it computes on a GPU.
-        profile: What was measured so far.
-        raw_active_fraction: Its active fraction before anything was said of others on the cores.
-        contention: What the kernel counted meanwhile; None when unknown.
+        profile: What was measured so far; on the processor its active fraction is that of all
+            processes of the command.
+        descendants: Processes that it started, as far as known; its peak memory has theirs in it.
+        settled: Enough was measured.
+        started_at_s: When the measured steps began, seconds since the epoch.
     """
 
     pid: int
     rank: int | None
     on_gpu: bool
     profile: Profile
-    raw_active_fraction: float | None = None
-    contention: Contention | None = None
+    descendants: tuple[int, ...] = ()
+    settled: bool = False
+    started_at_s: float | None = None
 
     def write(self, directory: Path) -> None:
         """Replace this process's report; raises OSError."""
@@ -52,8 +48,9 @@ class Report:
             "rank": self.rank,
             "on_gpu": self.on_gpu,
             "profile": profile_to_dict(self.profile),
-            "raw_active_fraction": self.raw_active_fraction,
-            "contention": self.contention,
+            "descendants": self.descendants,
+            "settled": self.settled,
+            "started_at_s": self.started_at_s,
         }
         partial.write_text(json.dumps(data), encoding="utf-8")
         partial.replace(target)
@@ -65,7 +62,9 @@ def own_rank() -> int | None:
         if (value := os.environ.get(name, "")).isdigit():
             return int(value)
     try:
-        return int(json.loads(os.environ["TF_CONFIG"])["task"]["index"])
+        task = json.loads(os.environ["TF_CONFIG"])["task"]
+        # Chief and workers are counted from 0 each.
+        return int(task["index"]) + int(task["type"] != "chief")
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -83,10 +82,9 @@ def read_reports(directory: Path) -> list[Report]:
                     rank=data["rank"],
                     on_gpu=bool(data["on_gpu"]),
                     profile=profile,
-                    raw_active_fraction=data["raw_active_fraction"],
-                    contention=None
-                    if data["contention"] is None
-                    else Contention(*data["contention"]),
+                    descendants=tuple(data["descendants"]),
+                    settled=bool(data["settled"]),
+                    started_at_s=data["started_at_s"],
                 )
             )
         except (OSError, KeyError, TypeError, ValueError):
@@ -99,8 +97,8 @@ def read_reports(directory: Path) -> list[Report]:
 def merge(reports: Sequence[Report]) -> Profile | None:
     """Return what the processes amount to on the device; None where none took a step.
 
-    Processor time adds up, since all of them run on the same cores. On GPUs of their own the
-    busiest one counts: a gang is as slow as it. So does the slowest step.
+    Each of them knows the processor time of all, so the chief's account counts. On GPUs of their
+    own the busiest one does: a gang is as slow as it. So does the slowest step.
     """
     stepping = [report for report in reports if report.profile.steps > 0]
     if not stepping:
@@ -115,58 +113,31 @@ def merge(reports: Sequence[Report]) -> Profile | None:
         chief,
         step_seconds=slowest.step_seconds,
         step_seconds_interval=slowest.step_seconds_interval,
-        peak_memory_mib=_together(profiles, on_gpu=on_gpu),
+        peak_memory_mib=_peak_memory_mib(stepping, on_gpu=on_gpu),
         steps=min(each.steps for each in profiles),
     )
-    if on_gpu:
-        busiest = max(profiles, key=lambda each: each.active_fraction or 0.0)
-        active, interval = busiest.active_fraction, busiest.active_fraction_interval
-    else:
-        active, interval = _sum_of_active(stepping)
-    return _with_activity(merged, profiles, active, interval)
+    busiest = max(profiles, key=lambda each: each.active_fraction or 0.0) if on_gpu else chief
+    return _with_activity(merged, profiles, busiest)
 
 
-def _together(profiles: Sequence[Profile], *, on_gpu: bool) -> int | None:
-    peaks = [each.peak_memory_mib for each in profiles if each.peak_memory_mib is not None]
-    if len(peaks) < len(profiles):
+def _peak_memory_mib(reports: Sequence[Report], *, on_gpu: bool) -> int | None:
+    peaks = {each.pid: each.profile.peak_memory_mib for each in reports}
+    known = {pid: peak for pid, peak in peaks.items() if peak is not None}
+    if len(known) < len(peaks):
         return None
-    return max(peaks) if on_gpu else sum(peaks)
+    if on_gpu:
+        return max(known.values())
+    within_others = {pid for each in reports for pid in each.descendants}
+    return sum(peak for pid, peak in known.items() if pid not in within_others)
 
 
-def _sum_of_active(
-    reports: Sequence[Report],
-) -> tuple[float | None, tuple[float, float] | None]:
-    fractions = [
-        each.raw_active_fraction for each in reports if each.raw_active_fraction is not None
-    ]
-    if len(fractions) < len(reports):
-        return None, None
-    counted = [
-        each.contention for each in reports if each.contention and each.contention.elapsed_s > 0
-    ]
-    displaced = 0.0
-    if len(counted) == len(reports):
-        displaced = displaced_fraction(together(counted), processor_cores())
-    active = undisturbed_fraction(min(1.0, sum(fractions)), displaced)
-    intervals = [each.profile.active_fraction_interval for each in reports]
-    halves = [(high - low) / 2 for low, high in (each for each in intervals if each)]
-    if len(halves) < len(reports):
-        return active, None
-    half = math.hypot(*halves)
-    return active, (max(0.0, active - half), min(1.0, active + half))
-
-
-def _with_activity(
-    merged: Profile,
-    profiles: Sequence[Profile],
-    active: float | None,
-    interval: tuple[float, float] | None,
-) -> Profile:
+def _with_activity(merged: Profile, profiles: Sequence[Profile], activity: Profile) -> Profile:
     """Fill the idle time of the step in the proportions that the processes had on average."""
+    active = activity.active_fraction
     unknown = replace(
         merged,
         active_fraction=active,
-        active_fraction_interval=interval,
+        active_fraction_interval=activity.active_fraction_interval,
         communication_fraction=None,
         input_fraction=None,
         other_fraction=None,

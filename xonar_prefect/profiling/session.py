@@ -236,6 +236,10 @@ class Session:
         if (tracing := self._tracing) is not None:
             tracing.done.set()
 
+    def detach(self) -> None:
+        """Only count from now on: this process was forked, and whoever measures is not in it."""
+        self._measuring = self._tracing = self._watch = None
+
     def _reading(self) -> tuple[float, float | None]:
         measuring = self._measuring
         if measuring is None or measuring.active_clock is None:

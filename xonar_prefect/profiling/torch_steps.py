@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any
 from xonar_prefect.profiling.framework_watch import FrameworkWatch
 from xonar_prefect.profiling.keras import in_fit
 from xonar_prefect.profiling.leading import Interruptions, LeadingOptimizer
-from xonar_prefect.profiling.marks import current_session
+from xonar_prefect.profiling.marks import current_session, stepping_session
 from xonar_prefect.profiling.session import Session
 
 logger = logging.getLogger(__name__)
@@ -31,10 +32,15 @@ class _Steps:
     """What is seen of the optimizers of this process, on whatever thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
         self._session: Session | None = None
         self._leading = LeadingOptimizer()
         self._interruptions = Interruptions()
+
+    def _renew_lock(self) -> None:
+        # One that another thread holds would stay so in a forked child.
+        self._lock = threading.Lock()
 
     @property
     def seen(self) -> bool:
@@ -44,7 +50,7 @@ class _Steps:
     def optimizer_stepped(self, optimizer: Any, _args: Any = None, _kwargs: Any = None) -> None:
         """Count a step, if it is one."""
         # Keras on PyTorch tells its own steps.
-        if (session := current_session()) is None or in_fit():
+        if in_fit() or (session := stepping_session()) is None:
             return
         with self._lock:
             if session is not self._session:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -149,8 +150,13 @@ class _UsersProfilers:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._theirs: set[int] = set()
+        self._forked()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        # Of its parent's threads a child has none: neither one that records nor one to free a lock.
+        self._lock = threading.RLock()
         self._ours: _Recording | None = None
 
     def begin_ours(self, begin: Callable[[], _Recording]) -> _Recording | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from xonar_prefect.core.models import Profile
 from xonar_prefect.profiling import frameworks
 from xonar_prefect.profiling.change import ChangeWatch, Pace, is_news
+from xonar_prefect.profiling.children import Children
 from xonar_prefect.profiling.keras import watching_keras
 from xonar_prefect.profiling.marks import activated
 from xonar_prefect.profiling.measurement import (
@@ -34,16 +35,27 @@ _LEAST_BLOCK_SECONDS = 2.0
 
 
 class ProcessProbe:
-    """What this process has once, whatever trainings run in it: its tree and its reporter."""
+    """What this process has once, whatever trainings run in it: its trees and its reporter.
 
-    def __init__(self, directory: RunDirectory | None) -> None:
+    Args:
+        directory: Where progress is reported.
+        command: The process whose tree is active: all workers and servers of a distributed training
+            use the same cores, and not all of them take steps. None is this process.
+
+    Attributes:
+        tree: This process and its descendants; their memory is its own.
+        command: All processes whose processor time makes the training active.
+    """
+
+    def __init__(self, directory: RunDirectory | None, command: int | None = None) -> None:
         self.tree = ProcessTree()
+        self.command = self.tree if command in (None, self.tree.root) else ProcessTree(command)
         self.reporter = Reporter(directory, self.tree)
         self.cores = processor_cores()
 
     def active_seconds(self) -> float:
-        """Return the processor time of the tree per core it may use."""
-        return self.tree.processor_seconds() / self.cores
+        """Return the processor time of the command per core it may use."""
+        return self.command.processor_seconds() / self.cores
 
 
 class MeasuredTraining:
@@ -75,6 +87,7 @@ class MeasuredTraining:
         self._on_gpu = on_gpu
         self._wanted = wanted
         self._memory_limit_mib = memory_limit_mib if on_gpu else None
+        self._children = Children()
         self._session: Session | None = None
         self._measured: tuple[Session, Measurement] | None = None
         self._sessions: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
@@ -150,6 +163,9 @@ class MeasuredTraining:
             known = measurement
 
     def _measure(self, session: Session) -> Measurement:
+        of_children = self._children.measurement(session.measured)
+        if of_children.estimate is not None and session.estimate is None:
+            return of_children
         session.measured.wait()
         tracer = frameworks.tracer()
         if self._computes_on_gpu():
@@ -163,7 +179,7 @@ class MeasuredTraining:
         session = Session(
             self._window,
             None if self._on_gpu else self._probe.active_seconds,
-            account=self._probe.tree.account,
+            account=self._probe.command.account,
             measure=self._wanted,
         )
         self._session = session
@@ -179,12 +195,14 @@ class MeasuredTraining:
         stack.enter_context(watching_keras())
         stack.enter_context(watching_torch())
         if self._wanted:
+            stack.enter_context(self._children.watching())
             self._sessions.put(session)
 
     def peak_memory(self) -> tuple[int | None, str | None]:
         """Return the peak so far in MiB, and where it comes from."""
         if self._computes_on_gpu():
-            peak = frameworks.peak_memory_mib()
+            peaks = (frameworks.peak_memory_mib(), self._children.peak_gpu_memory_mib())
+            peak = max((each for each in peaks if each is not None), default=None)
             return peak, "allocator" if peak is not None else None
         peak = self._probe.reporter.peak_resident_mib
         return peak, "rss" if peak is not None else None
@@ -231,7 +249,7 @@ def profile_of(
         memory_source=source,
         steps=estimate.steps,
         source=measurement.source,
-        framework=frameworks.version(),
+        framework=measurement.framework or frameworks.version(),
         device=device,
         joint=joint,
         code_version=code_version,

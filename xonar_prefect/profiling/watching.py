@@ -8,12 +8,14 @@ import logging
 import os
 import threading
 from contextlib import ExitStack
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from xonar_prefect.profiling import frameworks
-from xonar_prefect.profiling.marks import forget_session
+from xonar_prefect.profiling.injection import STARTER_VARIABLE
+from xonar_prefect.profiling.marks import measure_forked
 from xonar_prefect.profiling.measurement import Measurement
-from xonar_prefect.profiling.processes import describe_cores
+from xonar_prefect.profiling.processes import command_below, describe_cores
 from xonar_prefect.profiling.reports import Report, own_rank
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
 from xonar_prefect.profiling.window import Window
@@ -31,16 +33,30 @@ def watch_this_process(directory: str) -> None:
     # What is logged from here would come between the lines of somebody else's program.
     logging.getLogger("xonar_prefect").addHandler(logging.NullHandler())
     logging.getLogger("xonar_prefect").propagate = False
-    Watcher(Path(directory), Window()).start()
+    starter = os.environ.get(STARTER_VARIABLE, "")
+
+    def watch() -> None:
+        command = command_below(int(starter)) if starter.isdigit() else os.getpid()
+        Watcher(Path(directory), Window(), command).start()
+
+    watch()
+    measure_forked(watch)
 
 
 class Watcher:
-    """Measures one process from its start to its end."""
+    """Measures one process from its start to its end.
 
-    def __init__(self, directory: Path, window: Window) -> None:
+    Args:
+        directory: Where it reports.
+        window: When to measure.
+        command: The process whose tree is active: this one, or one above it.
+    """
+
+    def __init__(self, directory: Path, window: Window, command: int) -> None:
         self._directory = directory
         self._pid = os.getpid()
-        self._training = MeasuredTraining(ProcessProbe(None), window, on_gpu=None)
+        self._probe = ProcessProbe(None, command)
+        self._training = MeasuredTraining(self._probe, window, on_gpu=None)
         self._attempt = ExitStack()
         self._measurement: Measurement | None = None
         self._over = threading.Event()
@@ -52,8 +68,8 @@ class Watcher:
         self._measuring.start()
         threading.Thread(target=self._report_so_far, name="xonar-report", daemon=True).start()
         atexit.register(self.finish)
-        # A forked child has none of our threads; most are workers of a data loader.
-        os.register_at_fork(after_in_child=forget_session)
+        # Children of `multiprocessing` that were forked end without calling what is registered.
+        Finalize(None, self.finish, exitpriority=0)
 
     def finish(self) -> None:
         """The training is over: write the last word on it."""
@@ -103,6 +119,7 @@ class Watcher:
                     rank=own_rank(),
                     on_gpu=gpu_model is not None,
                     profile=profile,
-                    raw_active_fraction=measurement.estimate.active_fraction,
-                    contention=measurement.contention,
+                    descendants=self._probe.tree.pids[1:],
+                    settled=self._measurement is not None,
+                    started_at_s=measurement.started_at_s,
                 ).write(self._directory)

@@ -1,0 +1,146 @@
+"""Trainings whose steps are taken by other processes: started, spawned, forked."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from xonar_prefect.profiling import step, steps
+from xonar_prefect.profiling.injection import REPORTS_VARIABLE
+from xonar_prefect.profiling.measurement import Measurement
+from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+from xonar_prefect.profiling.window import Window
+
+STEPS = """
+import time
+from xonar_prefect import steps
+for _ in steps(range(40)):
+    until = time.process_time() + 0.004
+    while time.process_time() < until:
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def nobody_above_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REPORTS_VARIABLE, raising=False)
+
+
+def measure(train: Callable[[], object]) -> Measurement:
+    training = MeasuredTraining(ProcessProbe(None), Window())
+    found: list[Measurement] = []
+    thread = threading.Thread(target=lambda: found.append(training.measure()))
+    thread.start()
+    try:
+        with training.attempt():
+            train()
+    finally:
+        training.close()
+        thread.join(30)
+    return found[0]
+
+
+def take_steps() -> None:
+    exec(STEPS, {})  # noqa: S102
+
+
+def in_processes(method: str, number: int = 2) -> None:
+    processes = [
+        multiprocessing.get_context(method).Process(target=take_steps) for _ in range(number)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+
+
+def measured_of_children(measurement: Measurement) -> None:
+    assert measurement.estimate is not None
+    assert measurement.estimate.steps >= 10
+    assert measurement.estimate.step_seconds >= 0.004
+    assert measurement.source == "cpu-time"
+    assert measurement.active_fraction is not None
+    assert measurement.started_at_s is not None
+
+
+def test_steps_of_a_command_that_the_training_runs_are_measured() -> None:
+    before = dict(os.environ)
+    train = [sys.executable, "-c", STEPS]
+    measured_of_children(measure(lambda: subprocess.run(train, check=True)))
+    assert dict(os.environ) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # this process has threads
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_steps_of_workers_are_measured(method: str) -> None:
+    measured_of_children(measure(lambda: in_processes(method)))
+
+
+def test_own_steps_win() -> None:
+    def train() -> None:
+        child = subprocess.Popen([sys.executable, "-c", STEPS])
+        for _ in steps(range(60)):
+            pass
+        assert child.wait() == 0
+
+    estimate = measure(train).estimate
+    assert estimate is not None
+    assert estimate.step_seconds < 0.004
+
+
+def test_the_time_of_processes_without_steps_counts() -> None:
+    """As of parameter servers, which work while the chief waits."""
+    busy = "import time, sys; print(flush=True)\nwhile time.process_time() < 60: pass"
+
+    def train() -> None:
+        with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            idle = "import time, xonar_prefect\nfor _ in xonar_prefect.steps(range(30)):"
+            subprocess.run([sys.executable, "-c", f"{idle} time.sleep(0.02)"], check=True)
+            server.kill()
+
+    measurement = measure(train)
+    assert measurement.estimate is not None
+    assert measurement.estimate.active_fraction is not None
+    # One core is busy, as far as this process was given one.
+    assert measurement.estimate.active_fraction > 0.3 / len(os.sched_getaffinity(0))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_within_a_step_waits_for_no_lock_of_a_thread_it_has_not() -> None:
+    probe = ProcessProbe(None)
+    training = MeasuredTraining(probe, Window())
+    held, forked = threading.Event(), threading.Event()
+
+    def look_for_children() -> None:
+        with probe.tree._lock:
+            held.set()
+            forked.wait()
+
+    thread = threading.Thread(target=look_for_children)
+    with training.attempt():
+        list(steps(range(4)))
+        with step():
+            thread.start()
+            held.wait()
+            pid = os.fork()
+            if pid == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)  # ends a child that waits
+            else:
+                forked.set()
+        if pid == 0:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    training.close()
+    thread.join()
+    assert training.measure().estimate is not None
