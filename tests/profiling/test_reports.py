@@ -128,6 +128,10 @@ def test_reports_are_read_as_they_were_written_the_chief_first(tmp_path: Path) -
     assert read_reports(tmp_path) == [written[2], written[1], written[0]]
 
 
+def test_where_the_directory_is_gone_there_are_no_reports(tmp_path: Path) -> None:
+    assert read_reports(tmp_path / "gone") == []
+
+
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"pid": 4}', '{"pid": 4, "profile": {}}'])
 def test_a_report_that_is_damaged_or_cut_off_is_left_out(tmp_path: Path, damage: str) -> None:
     report(1).write(tmp_path)

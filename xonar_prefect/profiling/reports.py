@@ -70,9 +70,13 @@ def own_rank() -> int | None:
 
 
 def read_reports(directory: Path) -> list[Report]:
-    """Read what is there, the chief first; what is damaged or cut off is left out."""
+    """Read what is there, the chief first; what is damaged, cut off or gone is left out."""
+    try:
+        paths = sorted(directory.glob(f"*{_SUFFIX}"))
+    except OSError:
+        return []
     reports = []
-    for path in sorted(directory.glob(f"*{_SUFFIX}")):
+    for path in paths:
         try:
             data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             profile = profile_from_dict(data["profile"])
