@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from xonar_prefect.core.decisions import Decision, Hold
 from xonar_prefect.core.models import Limits, Snapshot
 from xonar_prefect.core.policies import POLICIES
 from xonar_prefect.core.simulation import Submission, World, simulate
+from xonar_prefect.core.simulation.overtaking import OvertakingWatch, waited_beyond_bound
 from xonar_prefect.core.simulation.truth import ProcessorSharing
 
 ACTIVE = {"idle": 0.1, "half": 0.5, "busy": 0.9}
@@ -79,3 +81,16 @@ def test_the_longest_waiting_starts_no_later_for_all_that_was_submitted_after_it
         if submitted[each.name] <= submitted[name] or started[each.name] < since_s
     ]
     assert started[name] <= starts(world, without_later)[name] + 1e-3
+
+
+@pytest.mark.parametrize("policy", ["parallel", "serial", "adaptive"])
+@settings(max_examples=100, deadline=None)
+@given(case=queues())
+def test_nobody_takes_what_an_overdue_training_could_have_had(
+    policy: str, case: tuple[World, list[Submission]]
+) -> None:
+    world, queue = case
+    watch = OvertakingWatch()
+    run = simulate(world, queue, POLICIES[policy], watch=watch)
+    assert waited_beyond_bound(run.outcomes, MAX_WAIT_S) == 0
+    assert watch.count == 0
