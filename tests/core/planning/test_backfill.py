@@ -39,6 +39,7 @@ def queues(draw: st.DrawFn) -> tuple[World, list[Submission]]:
             solo_seconds=draw(st.integers(1, 30)) * 10.0,
             gpus=draw(st.sampled_from([1, 1, 1, min(2, devices)])),
             memory_request_mib=draw(st.sampled_from([200, 400, 700, 1000])),
+            priority=draw(st.sampled_from([1, 1, 2])),
         )
         for number in range(draw(st.integers(2, 9)))
     ]
