@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from operator import attrgetter
 
 from xonar_prefect.core.memory import Need
@@ -26,6 +27,13 @@ _RULED_BY = attrgetter(
     "shared_memory_mib",
     "profile_key",
     "owner",
+)
+_MEASURED = attrgetter(
+    "peak_memory_mib",
+    "held_memory_mib",
+    "peak_host_memory_mib",
+    "active_fraction",
+    "step_seconds",
 )
 
 
@@ -59,7 +67,7 @@ class Kind:
     def by_length(self) -> list[Training]:
         """All of them by remaining time, those released as well."""
         if self._by_length is None:
-            self._by_length = sorted(self.trainings, key=_length)
+            self._by_length = sorted(self.trainings, key=length)
         return self._by_length
 
     @property
@@ -81,23 +89,14 @@ class Kind:
         return start
 
 
-def _length(training: Training) -> float:
+def length(training: Training) -> float:
+    """Return what a kind is ordered by: the remaining time, infinite where it is unknown."""
     return math.inf if training.remaining_seconds is None else training.remaining_seconds
 
 
 def profiles_key(profiles: Mapping[str, Profile]) -> tuple[object, ...]:
     """Return what rules know a training's profiles by."""
-    return tuple(
-        (
-            model,
-            each.peak_memory_mib,
-            each.held_memory_mib,
-            each.peak_host_memory_mib,
-            each.active_fraction,
-            each.step_seconds,
-        )
-        for model, each in sorted(profiles.items())
-    )
+    return tuple([(model, *_MEASURED(each)) for model, each in sorted(profiles.items())])
 
 
 def kind_key(training: Training) -> tuple[object, ...]:
@@ -111,24 +110,27 @@ class HeldQueue:
     def __init__(self, ordered: Iterable[Training]) -> None:
         """Take trainings that are in queue order already."""
         kinds: dict[tuple[object, ...], Kind] = {}
-        # Trainings of one kind mostly have the very same profiles: each is looked into once.
-        looked_into: dict[tuple[int, ...], tuple[object, ...]] = {}
-        self._kind_by_run: dict[str, Kind] = {}
+        # Whom the same rules treat mostly has the very same profiles: seldom are these looked into.
+        likely: dict[tuple[object, ...], Kind] = {}
         for training in ordered:
-            same = tuple(map(id, training.profiles.values()))
-            known = looked_into.get(same)
-            if known is None:
-                known = looked_into[same] = profiles_key(training.profiles)
-            key = (_RULED_BY(training), known)
-            kind = kinds.get(key)
-            if kind is None:
-                kind = kinds[key] = Kind()
+            rules = _RULED_BY(training)
+            kind = likely.get(rules)
+            if kind is None or kind.trainings[0].profiles != training.profiles:
+                key = (rules, profiles_key(training.profiles))
+                kind = kinds.get(key)
+                if kind is None:
+                    kind = kinds[key] = Kind()
+                likely.setdefault(rules, kind)
             kind.trainings.append(training)
-            self._kind_by_run[training.run_id] = kind
+        self._kinds = tuple(kinds.values())
         # dict order is the order of first members, so this is sorted
         self._fronts: list[tuple[Position, Kind]] = [
-            (kind.trainings[0].queue_position, kind) for kind in kinds.values()
+            (kind.trainings[0].queue_position, kind) for kind in self._kinds
         ]
+
+    @cached_property
+    def _kind_by_run(self) -> dict[str, Kind]:
+        return {training.run_id: kind for kind in self._kinds for training in kind.trainings}
 
     def __iter__(self) -> Iterator[tuple[Kind, Training]]:
         """Yield each kind with its front, in queue order; do not take while iterating."""
