@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count, repeat
 from typing import NamedTuple
 
-from xonar_prefect.core.lookahead import Future
-from xonar_prefect.core.models import Resident, Training
-from xonar_prefect.core.planning import Board, Kind, Place
+from xonar_prefect.core.durations import Durations
+from xonar_prefect.core.models import Training
+from xonar_prefect.core.planning import Board, Kind
+from xonar_prefect.core.planning.kinds import length
 
 
 class Waiting(NamedTuple):
@@ -37,153 +40,107 @@ class Waiting(NamedTuple):
 class Line:
     """Who waits for devices of one model, in the order of preference; iterate over it.
 
+    Of a long queue only the first are ever asked for, so no more than these are put in order.
+
     Attributes:
         weight: The weight of all of them, at first.
         count: How many there were at first.
     """
 
-    def __init__(self, waiting: list[Waiting]) -> None:
-        self._waiting = sorted(waiting)
+    def __init__(self, rows: Iterable[Iterator[Waiting]], *, weight: float, count: int) -> None:
+        """Take rows that are in order, each of them by itself."""
+        self._coming = heapq.merge(*rows)
+        self._come: list[Waiting] = []
         self._start = 0
-        self.weight = math.fsum(each.weight for each in waiting)
-        self.count = len(waiting)
+        self.weight = weight
+        self.count = count
 
     def __iter__(self) -> Iterator[Waiting]:
         """Yield those that are still held."""
-        waiting = self._waiting
-        while self._start < len(waiting) and not _is_held(waiting[self._start]):
+        come = self._come
+        while self._start < len(come) and not _is_held(come[self._start]):
             self._start += 1
-        for place in range(self._start, len(waiting)):
-            if _is_held(waiting[place]):
-                yield waiting[place]
+        for place in count(self._start):
+            if place == len(come):
+                following = next(self._coming, None)
+                if following is None:
+                    return
+                come.append(following)
+            if _is_held(come[place]):
+                yield come[place]
 
 
 def _is_held(waiting: Waiting) -> bool:
     return waiting.kind.is_held(waiting.training)
 
 
-class Outlook:
-    """What a decision knows of those who wait and run: their weights, their lines.
+def line_up(board: Board, device_model: str, weight_of: Callable[[Training], float]) -> Line:
+    """Return who waits for a device of this model.
 
-    Owners share evenly: each counts once, however many trainings it has, so those of an owner with
-    forty weigh a fortieth each. Trainings without an owner weigh one.
-
-    Attributes:
-        devices: Number of devices that can be used.
+    Args:
+        board: The plan so far.
+        device_model: The device model.
+        weight_of: Tells what a second of a training's completion time counts.
     """
+    rows: list[Iterator[Waiting]] = []
+    weights: list[Iterator[float]] = []
+    number = held = 0
+    for kind, front in board.queue:
+        weight = weight_of(front)
+        rows += _rows(kind, front, weight, board.durations, device_model, number)
+        weights.append(repeat(weight, kind.count))
+        number += len(kind.trainings)
+        held += kind.count
+    return Line(rows, weight=math.fsum(chain.from_iterable(weights)), count=held)
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        running = {
-            resident.training.run_id: resident.training
-            for place in board.places
-            for resident in place.residents
-        }
-        owners = Counter(t.owner for t in (*board.held, *running.values()) if t.owner is not None)
-        self._weights = {owner: 1.0 / count for owner, count in owners.items()}
-        self._lines: dict[str, Line] = {}
-        self._numbers: dict[Kind, int] = {}
-        self._loads: dict[tuple[Kind, str], int] = {}
-        usable = [place.device.model for place in board.places if place.device.unavailable is None]
-        self.devices = max(1, len(usable))
-        self._models = sorted(set(usable))
-        self._relative: dict[Kind, Mapping[str, float]] = {}
-        self._means: dict[str, float] = {}
 
-    def line(self, device_model: str) -> Line:
-        """Return who waits for a device of this model."""
-        line = self._lines.get(device_model)
-        if line is None:
-            line = self._lines[device_model] = self._line_up(device_model)
-        return line
+def _rows(
+    kind: Kind,
+    front: Training,
+    weight: float,
+    durations: Durations,
+    device_model: str,
+    number: int,
+) -> Iterator[Iterator[Waiting]]:
+    """Yield a kind in rows that are in order: those that know how long they take, the others.
 
-    def weight_of(self, training: Training) -> float:
-        """Return what a second of a training's completion time counts."""
-        return 1.0 if training.owner is None else self._weights[training.owner]
+    Args:
+        kind: The kind.
+        front: Its front.
+        weight: What a second of their completion times counts.
+        durations: How long they take.
+        device_model: The device model.
+        number: That of the kind's first in the line.
+    """
+    ordered = kind.by_length
+    known = bisect_left(ordered, math.inf, key=length)
+    if known:
+        # of one kind all are slower than on their fastest model by the same factor
+        remaining = front.remaining_seconds
+        sample = durations.held(front, device_model).seconds
+        factor = sample / remaining if remaining else None
 
-    def relative_time(self, device_model: str) -> float:
-        """Return how long those who wait need on a model, the mean of all models being 1."""
-        if len(self._models) < 2:
-            return 1.0
-        if device_model not in self._means:
-            known = [self._relative_times(kind, front) for kind, front in self._board.queue]
-            times = [each.get(device_model, 1.0) for each in known]
-            self._means[device_model] = math.fsum(times) / len(times) if times else 1.0
-        return self._means[device_model]
+        def own_seconds(training: Training) -> float:
+            own = training.remaining_seconds
+            if own is None or factor is None:
+                return durations.held(training, device_model).seconds
+            return own * factor
 
-    def waste(self, waiting: Waiting, device_model: str) -> float:
-        """Return the device time that is wasted on a model that suits others better.
+        yield _row(kind, ordered[:known], own_seconds, weight, number)
+    if known < len(ordered):
+        # of one kind all are thought to take as long as the others took
+        usual = durations.held(ordered[known], device_model).seconds
+        yield _row(kind, ordered[known:], lambda _: usual, weight, number + known)
 
-        Negative where this model suits it better than the others.
-        """
-        if len(self._models) < 2:
-            return 0.0
-        own = self._relative_times(waiting.kind, waiting.training).get(device_model, 1.0)
-        return waiting.seconds * (1.0 - self.relative_time(device_model) / own)
 
-    def _relative_times(self, kind: Kind, training: Training) -> Mapping[str, float]:
-        known = self._relative.get(kind)
-        if known is None:
-            times = {
-                model: max(1e-3, self._board.durations.held(training, model).seconds)
-                for model in self._models
-            }
-            mean = math.fsum(math.log(time) for time in times.values()) / len(times)
-            known = {model: time / math.exp(mean) for model, time in times.items()}
-            self._relative[kind] = known
-        return known
-
-    def running(self, resident: Resident, device_model: str) -> Future:
-        """Return a running training as a part of the future."""
-        training = resident.training
-        mib = resident.request_mib
-        return Future(
-            seconds=max(1e-3, self._board.durations.of_resident(resident, device_model).seconds),
-            load=self._board.speeds(device_model).load_of(training),
-            weight=self.weight_of(training),
-            mib=None if mib is None or training.exclusive else max(mib, resident.used_mib),
-        )
-
-    def coming(self, waiting: Waiting, place: Place) -> Future:
-        """Return one who waits as a part of the future of a place."""
-        training, kind, model = waiting.training, waiting.kind, place.device.model
-        need = place.need_of(kind)
-        load = self._loads.get((kind, model))
-        if load is None:
-            load = self._loads[kind, model] = self._board.speeds(model).load_of(training)
-        return Future(
-            seconds=max(1e-3, waiting.seconds),
-            load=load,
-            weight=waiting.weight,
-            # a gang finds its partners on all of its devices or not at all: seldom
-            mib=None if training.exclusive or training.gpus > 1 else need.mib,
-            priority=waiting.priority,
-            blind=not need.known,
-            kind=self._numbers.setdefault(kind, len(self._numbers)),
-        )
-
-    def _line_up(self, device_model: str) -> Line:
-        found: list[Waiting] = []
-        durations = self._board.durations
-        for kind, front in self._board.queue:
-            weight = self.weight_of(front)
-            sample = durations.held(front, device_model).seconds
-            remaining = front.remaining_seconds
-            # of one kind all are slower than on their fastest model by the same factor
-            factor = sample / remaining if remaining else None
-            priority, share = front.priority, front.gpus / weight
-            for training in kind.by_length:
-                if not kind.is_held(training):
-                    continue
-                own = training.remaining_seconds
-                if own is None:
-                    seconds = durations.held(training, device_model).seconds
-                    if remaining is None:
-                        seconds = sample
-                elif factor is None:
-                    seconds = durations.held(training, device_model).seconds
-                else:
-                    seconds = own * factor
-                rank = seconds * share
-                found.append(Waiting(priority, rank, len(found), kind, training, seconds, weight))
-        return Line(found)
+def _row(
+    kind: Kind,
+    ordered: Iterable[Training],
+    seconds_of: Callable[[Training], float],
+    weight: float,
+    number: int,
+) -> Iterator[Waiting]:
+    for place, training in enumerate(ordered, number):
+        seconds = seconds_of(training)
+        rank = seconds * (training.gpus / weight)
+        yield Waiting(training.priority, rank, place, kind, training, seconds, weight)
