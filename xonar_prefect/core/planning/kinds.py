@@ -75,6 +75,12 @@ class Kind:
         """How many are still held."""
         return len(self.trainings) - len(self._gone)
 
+    @property
+    def held(self) -> list[Training]:
+        """Those that are still held, in queue order."""
+        gone = self._gone
+        return [training for training in self.trainings if training.run_id not in gone]
+
     def is_held(self, training: Training) -> bool:
         """Tell whether one of them has not been taken."""
         return training.run_id not in self._gone
@@ -105,7 +111,11 @@ def kind_key(training: Training) -> tuple[object, ...]:
 
 
 class HeldQueue:
-    """The kinds, ordered by their fronts."""
+    """The kinds, ordered by their fronts.
+
+    Attributes:
+        kinds: All of them, those of which nobody is left as well.
+    """
 
     def __init__(self, ordered: Iterable[Training]) -> None:
         """Take trainings that are in queue order already."""
@@ -122,15 +132,15 @@ class HeldQueue:
                     kind = kinds[key] = Kind()
                 likely.setdefault(rules, kind)
             kind.trainings.append(training)
-        self._kinds = tuple(kinds.values())
+        self.kinds = tuple(kinds.values())
         # dict order is the order of first members, so this is sorted
         self._fronts: list[tuple[Position, Kind]] = [
-            (kind.trainings[0].queue_position, kind) for kind in self._kinds
+            (kind.trainings[0].queue_position, kind) for kind in self.kinds
         ]
 
     @cached_property
     def _kind_by_run(self) -> dict[str, Kind]:
-        return {training.run_id: kind for kind in self._kinds for training in kind.trainings}
+        return {training.run_id: kind for kind in self.kinds for training in kind.trainings}
 
     def __iter__(self) -> Iterator[tuple[Kind, Training]]:
         """Yield each kind with its front, in queue order; do not take while iterating."""
