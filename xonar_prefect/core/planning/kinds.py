@@ -66,6 +66,8 @@ class Kind:
     @property
     def by_length(self) -> list[Training]:
         """All of them by remaining time, those released as well."""
+        if len(self.trainings) == 1:
+            return self.trainings
         if self._by_length is None:
             self._by_length = sorted(self.trainings, key=length)
         return self._by_length

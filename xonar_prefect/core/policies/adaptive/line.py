@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
 from itertools import chain, count, repeat
 from typing import NamedTuple
 
-from xonar_prefect.core.durations import Durations
 from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning import Board, Kind
 from xonar_prefect.core.planning.kinds import length
@@ -37,23 +36,60 @@ class Waiting(NamedTuple):
     weight: float
 
 
+class _Terms(NamedTuple):
+    """What those of a kind have in common.
+
+    Attributes:
+        first_number: The number in the line of the first of them.
+        weight: What a second of their completion times counts.
+        slower: By what factor they are slower than on their fastest model, if that is known.
+    """
+
+    first_number: int
+    weight: float
+    slower: float | None
+
+
 class Line:
     """Who waits for devices of one model, in the order of preference; iterate over it.
 
-    Of a long queue only the first are ever asked for, so no more than these are put in order.
+    Of a long queue only the first are ever asked for. A kind is in order by itself, once those that
+    do not know how long they take stand in a row of their own, so the rows are merged as far as
+    somebody asks.
 
     Attributes:
         weight: The weight of all of them, at first.
         count: How many there were at first.
     """
 
-    def __init__(self, rows: Iterable[Iterator[Waiting]], *, weight: float, count: int) -> None:
-        """Take rows that are in order, each of them by itself."""
-        self._coming = heapq.merge(*rows)
+    def __init__(
+        self, board: Board, device_model: str, weight_of: Callable[[Training], float]
+    ) -> None:
+        """Line up who waits for a device of this model.
+
+        Args:
+            board: The plan so far.
+            device_model: The device model.
+            weight_of: Tells what a second of a training's completion time counts.
+        """
+        self._durations = board.durations
+        self._device_model = device_model
+        self._terms: dict[Kind, _Terms] = {}
+        self._heads: list[Waiting] = []
         self._come: list[Waiting] = []
         self._start = 0
-        self.weight = weight
-        self.count = count
+        self.count = number = 0
+        weights = []
+        for kind, front in board.queue:
+            weight = weight_of(front)
+            self._terms[kind] = _Terms(number, weight, self._slower(front))
+            self._heads += [self._waiting(kind, place) for place in _heads(kind.by_length)]
+            held = kind.count
+            weights.append(repeat(weight, held))
+            self.count += held
+            number += len(kind.trainings)
+        heapify(self._heads)
+        self.weight = math.fsum(chain.from_iterable(weights))
 
     def __iter__(self) -> Iterator[Waiting]:
         """Yield those that are still held."""
@@ -62,85 +98,52 @@ class Line:
             self._start += 1
         for place in count(self._start):
             if place == len(come):
-                following = next(self._coming, None)
-                if following is None:
+                if not self._heads:
                     return
-                come.append(following)
+                come.append(self._next())
             if _is_held(come[place]):
                 yield come[place]
+
+    def _next(self) -> Waiting:
+        """Take the first of all rows, and let the row that it stood in move up."""
+        first = heappop(self._heads)
+        kind = first.kind
+        place = first.number - self._terms[kind].first_number + 1
+        ordered = kind.by_length
+        if place < len(ordered) and _is_known(ordered[place]) == _is_known(first.training):
+            heappush(self._heads, self._waiting(kind, place))
+        return first
+
+    def _waiting(self, kind: Kind, place: int) -> Waiting:
+        training = kind.by_length[place]
+        terms = self._terms[kind]
+        own = training.remaining_seconds
+        if own is None or terms.slower is None:
+            seconds = self._durations.held(training, self._device_model).seconds
+        else:
+            seconds = own * terms.slower
+        rank = seconds * (training.gpus / terms.weight)
+        number = terms.first_number + place
+        return Waiting(training.priority, rank, number, kind, training, seconds, terms.weight)
+
+    def _slower(self, front: Training) -> float | None:
+        remaining = front.remaining_seconds
+        if not remaining:
+            return None
+        return self._durations.held(front, self._device_model).seconds / remaining
+
+
+def _heads(ordered: list[Training]) -> tuple[int, ...]:
+    """Return where the rows of a kind begin: of those that know how long they take, and others."""
+    if _is_known(ordered[-1]):
+        return (0,)
+    unknown = bisect_left(ordered, math.inf, key=length)
+    return (0, unknown) if unknown else (0,)
+
+
+def _is_known(training: Training) -> bool:
+    return training.remaining_seconds is not None
 
 
 def _is_held(waiting: Waiting) -> bool:
     return waiting.kind.is_held(waiting.training)
-
-
-def line_up(board: Board, device_model: str, weight_of: Callable[[Training], float]) -> Line:
-    """Return who waits for a device of this model.
-
-    Args:
-        board: The plan so far.
-        device_model: The device model.
-        weight_of: Tells what a second of a training's completion time counts.
-    """
-    rows: list[Iterator[Waiting]] = []
-    weights: list[Iterator[float]] = []
-    number = held = 0
-    for kind, front in board.queue:
-        weight = weight_of(front)
-        rows += _rows(kind, front, weight, board.durations, device_model, number)
-        weights.append(repeat(weight, kind.count))
-        number += len(kind.trainings)
-        held += kind.count
-    return Line(rows, weight=math.fsum(chain.from_iterable(weights)), count=held)
-
-
-def _rows(
-    kind: Kind,
-    front: Training,
-    weight: float,
-    durations: Durations,
-    device_model: str,
-    number: int,
-) -> Iterator[Iterator[Waiting]]:
-    """Yield a kind in rows that are in order: those that know how long they take, the others.
-
-    Args:
-        kind: The kind.
-        front: Its front.
-        weight: What a second of their completion times counts.
-        durations: How long they take.
-        device_model: The device model.
-        number: That of the kind's first in the line.
-    """
-    ordered = kind.by_length
-    known = bisect_left(ordered, math.inf, key=length)
-    if known:
-        # of one kind all are slower than on their fastest model by the same factor
-        remaining = front.remaining_seconds
-        sample = durations.held(front, device_model).seconds
-        factor = sample / remaining if remaining else None
-
-        def own_seconds(training: Training) -> float:
-            own = training.remaining_seconds
-            if own is None or factor is None:
-                return durations.held(training, device_model).seconds
-            return own * factor
-
-        yield _row(kind, ordered[:known], own_seconds, weight, number)
-    if known < len(ordered):
-        # of one kind all are thought to take as long as the others took
-        usual = durations.held(ordered[known], device_model).seconds
-        yield _row(kind, ordered[known:], lambda _: usual, weight, number + known)
-
-
-def _row(
-    kind: Kind,
-    ordered: Iterable[Training],
-    seconds_of: Callable[[Training], float],
-    weight: float,
-    number: int,
-) -> Iterator[Waiting]:
-    for place, training in enumerate(ordered, number):
-        seconds = seconds_of(training)
-        rank = seconds * (training.gpus / weight)
-        yield Waiting(training.priority, rank, place, kind, training, seconds, weight)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from xonar_prefect.core.lookahead import Future
 from xonar_prefect.core.models import Resident, Training
 from xonar_prefect.core.planning import Board, Kind, Place
-from xonar_prefect.core.policies.adaptive.line import Line, Waiting, line_up
+from xonar_prefect.core.policies.adaptive.line import Line, Waiting
 
 
 class Outlook:
@@ -44,7 +44,7 @@ class Outlook:
         """Return who waits for a device of this model."""
         line = self._lines.get(device_model)
         if line is None:
-            line = line_up(self._board, device_model, self.weight_of)
+            line = Line(self._board, device_model, self.weight_of)
             self._lines[device_model] = line
         return line
 
