@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from operator import truediv
 from typing import NamedTuple
 
 LOOK = 3
@@ -112,7 +113,7 @@ def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
             break
         count = len(running)
         speeds = speeds_of(tuple([each.load for each in running]))
-        step = min(map(_quotient, left, speeds))
+        step = min(map(truediv, left, speeds))
         if closed_for:
             step = min(step, closed_for)
             closed_for -= step
@@ -138,10 +139,6 @@ def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
     return total + now * scene.behind
 
 
-def _quotient(work: float, speed: float) -> float:
-    return work / speed
-
-
 def _next(
     scene: Scene,
     running: list[Future],
@@ -150,31 +147,40 @@ def _next(
     weight_waiting: float,
     profiled: set[int],
 ) -> int | None:
-    """Return the place in line of who comes next; None for nobody."""
+    """Return the place in line of who comes next; None for nobody.
+
+    Beside more than one, only whether the set as a whole becomes faster counts.
+    """
     if not running:
         return 0
-    used = 0
+    room = scene.room_mib
     for each in running:
         if each.mib is None:
             return None
-        used += each.mib
-    room = scene.room_mib - used
+        room -= each.mib
+    speeds_of = scene.speeds
     loads = tuple([each.load for each in running])
-    alone = scene.speeds(loads)
+    beside_one = len(running) == 1
+    speed_without = 1.0 if beside_one else sum(speeds_of(loads))
     best: int | None = None
     least = 0.0
     looked = 0
     priority = None
     for place, candidate in enumerate(waiting):
-        if candidate.mib is None or candidate.mib > room:
+        mib = candidate.mib
+        if mib is None or mib > room:
             continue
         if candidate.blind and candidate.kind not in profiled:
             continue
         if priority is not None and candidate.priority != priority:
             break
         priority = candidate.priority
-        together = scene.speeds((*loads, candidate.load))
-        price = _price(running, left, alone, candidate, together, weight_waiting)
+        together = speeds_of((*loads, candidate.load))
+        price: float | None = None
+        if beside_one:
+            price = _price(running[0], left[0], candidate, together, weight_waiting)
+        elif sum(together) > speed_without:
+            price = candidate.seconds / together[-1] / candidate.weight
         if price is not None and (best is None or price < least):
             best, least = place, price
         looked += 1
@@ -184,35 +190,28 @@ def _next(
 
 
 def _price(
-    running: list[Future],
-    left: list[float],
-    alone: tuple[float, ...],
+    there: Future,
+    rest: float,
     candidate: Future,
     together: tuple[float, ...],
     weight_waiting: float,
 ) -> float | None:
-    """Return what it costs the device, per weight, to serve the candidate now; None: wait better.
+    """Return what it costs, per weight, to serve the candidate beside one; None: wait better.
 
-    Beside one training the two are followed to their ends; beside more, only whether the set as a
-    whole becomes faster counts.
+    The two are followed to their ends.
     """
-    speed = together[-1]
-    if len(running) > 1:
-        if sum(together) <= sum(alone):
-            return None
-        return candidate.seconds / speed / candidate.weight
-    there = running[0]
-    rest = left[0]
-    finish = candidate.seconds / speed
-    end_there = rest / together[0]
+    speed_there, speed = together
+    seconds, weight, weight_there = candidate.seconds, candidate.weight, there.weight
+    finish = seconds / speed
+    end_there = rest / speed_there
     if finish <= end_there:
         end = finish
-        clear = end_there = finish + (rest - finish * together[0])
+        clear = end_there = finish + (rest - finish * speed_there)
     else:
-        clear = end = end_there + (candidate.seconds - end_there * speed)
-    delay = there.weight * (end_there - rest)
-    others = max(0.0, weight_waiting - candidate.weight)
-    serial = rest + candidate.seconds
-    if candidate.weight * (end - serial) + delay + others * (clear - serial) > 0:
+        clear = end = end_there + (seconds - end_there * speed)
+    delay = weight_there * (end_there - rest)
+    others = max(0.0, weight_waiting - weight)
+    serial = rest + seconds
+    if weight * (end - serial) + delay + others * (clear - serial) > 0:
         return None
-    return (clear - rest + delay) / candidate.weight
+    return (clear - rest + delay) / weight
