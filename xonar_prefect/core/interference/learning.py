@@ -43,6 +43,8 @@ _HALF_ACTIVE_PAIR = 0.25  # u * L of two half-active trainings
 
 At = tuple[str, str]  # device model and profile key
 SetAt = tuple[str, str, tuple[str, ...]]
+Shares = dict[tuple[At, Likeness], list[float]]
+"""How much each kind that was observed says about one, in the order of the observed."""
 
 
 class Case(NamedTuple):
@@ -71,6 +73,7 @@ class Effects:
     likenesses: Mapping[str, Likeness]
     k: float
     _known: dict[At, float] = field(default_factory=dict, compare=False, repr=False)
+    _shares: Shares = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, model: str, key: str | None, likeness: Likeness | None = None) -> float:
         """Return the effect of a kind, from its own observations and of those alike."""
@@ -93,15 +96,23 @@ class Effects:
     def _alike(self, at: At, likeness: Likeness | None) -> float:
         if likeness is None:
             return 0.0
+        shares = self._shares.get((at, likeness))
+        if shares is None:
+            shares = [self._share(at, likeness, other) for other in self.weights]
+            self._shares[at, likeness] = shares
         total = weight = 0.0
-        for (model, key), seen in self.weights.items():
-            other = self.likenesses.get(key)
-            if model != at[0] or other is None or key == at[1]:
-                continue
-            share = similarity(likeness, other, SCALE)
-            total += share * self.sums[model, key]
-            weight += share * seen
+        for share, (other, seen) in zip(shares, self.weights.items(), strict=True):
+            if share:
+                total += share * self.sums[other]
+                weight += share * seen
         return total / (weight + K_ALIKE)
+
+    def _share(self, at: At, likeness: Likeness, other: At) -> float:
+        """Return how much another kind says about one: nothing about itself or on other models."""
+        known = self.likenesses.get(other[1])
+        if known is None or other[0] != at[0] or other[1] == at[1]:
+            return 0.0
+        return similarity(likeness, known, SCALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +166,11 @@ def learn(
     means = _means(cases)
     suffering = Effects({}, {}, likenesses, K_SUFFERS)
     causing = Effects({}, {}, likenesses, K_CAUSES)
+    # the sweeps weigh the same kinds against each other, so how alike they are is worked out once
+    alike: tuple[Shares, Shares] = ({}, {})
     for _ in range(SWEEPS):
-        suffering = _suffering(cases, means, causing, likenesses)
-        causing = _causing(cases, means, suffering, likenesses)
+        suffering = _suffering(cases, means, causing, likenesses, alike[0])
+        causing = _causing(cases, means, suffering, likenesses, alike[1])
     sets: dict[SetAt, float] = {}
     set_weights: dict[SetAt, float] = {}
     for case in cases:
@@ -255,6 +268,7 @@ def _suffering(
     means: Mapping[str, float],
     causing: Effects,
     likenesses: Mapping[str, Likeness],
+    shares: Shares,
 ) -> Effects:
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
@@ -263,7 +277,7 @@ def _suffering(
         left = case.left_over - means[case.model] - mean_cause(causing, case)
         sums[case.model, case.key] += trust * left
         weights[case.model, case.key] += trust
-    return Effects(dict(sums), dict(weights), likenesses, K_SUFFERS)
+    return Effects(dict(sums), dict(weights), likenesses, K_SUFFERS, _shares=shares)
 
 
 def _causing(
@@ -271,6 +285,7 @@ def _causing(
     means: Mapping[str, float],
     suffering: Effects,
     likenesses: Mapping[str, Likeness],
+    shares: Shares,
 ) -> Effects:
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
@@ -280,4 +295,4 @@ def _causing(
         for partner in set(case.partners):
             sums[case.model, partner] += trust * left
             weights[case.model, partner] += trust
-    return Effects(dict(sums), dict(weights), likenesses, K_CAUSES)
+    return Effects(dict(sums), dict(weights), likenesses, K_CAUSES, _shares=shares)
