@@ -38,30 +38,24 @@ _MEASURED = attrgetter(
 
 
 class Kind:
-    """Held trainings that differ in their submission and length only, in queue order."""
+    """Held trainings that differ in their submission and length only.
 
-    __slots__ = ("_by_length", "_gone", "_next", "_next_shortest", "needs", "trainings")
+    Attributes:
+        trainings: All of them, in queue order, those released as well.
+        front: The first that is still held; None when all are released.
+        needs: What they need on devices of a type, as far as somebody has asked.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_length", "_front_place", "_gone", "front", "needs", "trainings")
+
+    def __init__(self, front: Training) -> None:
+        """Take who will be the first of them; all are appended to `trainings`."""
         self.trainings: list[Training] = []
+        self.front: Training | None = front
         self.needs: dict[tuple[str, int, int], Need] = {}
         self._gone: set[str] = set()
-        self._next = 0
+        self._front_place = 0
         self._by_length: list[Training] | None = None
-        self._next_shortest = 0
-
-    @property
-    def front(self) -> Training | None:
-        """The first that is still held; None when all are released."""
-        self._next = self._first_held(self.trainings, self._next)
-        return self.trainings[self._next] if self._next < len(self.trainings) else None
-
-    @property
-    def shortest(self) -> Training | None:
-        """The one with the least remaining time, unknown counting most; None when none is left."""
-        ordered = self.by_length
-        self._next_shortest = self._first_held(ordered, self._next_shortest)
-        return ordered[self._next_shortest] if self._next_shortest < len(ordered) else None
 
     @property
     def by_length(self) -> list[Training]:
@@ -90,11 +84,10 @@ class Kind:
     def take(self, training: Training) -> None:
         """Take one of them out of the queue."""
         self._gone.add(training.run_id)
-
-    def _first_held(self, trainings: list[Training], start: int) -> int:
-        while start < len(trainings) and trainings[start].run_id in self._gone:
-            start += 1
-        return start
+        while self.front is not None and self.front.run_id in self._gone:
+            self._front_place += 1
+            left = self._front_place < len(self.trainings)
+            self.front = self.trainings[self._front_place] if left else None
 
 
 def length(training: Training) -> float:
@@ -131,7 +124,7 @@ class HeldQueue:
                 key = (rules, profiles_key(training.profiles))
                 kind = kinds.get(key)
                 if kind is None:
-                    kind = kinds[key] = Kind()
+                    kind = kinds[key] = Kind(training)
                 likely.setdefault(rules, kind)
             kind.trainings.append(training)
         self.kinds = tuple(kinds.values())

@@ -6,6 +6,7 @@ from collections import Counter
 
 from xonar_prefect.core import memory
 from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.hosts import Host
 from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning.board import Board
 from xonar_prefect.core.planning.kinds import Kind
@@ -54,6 +55,8 @@ def _is_possible(kind: Kind, training: Training, alike: list[tuple[Place, int]])
 
 
 def _refuse_beyond_host(board: Board) -> None:
+    if board.snapshot.host == Host():
+        return
     for kind, training in tuple(board.queue):
         reason = board.admission.never(training)
         if reason is not None:

@@ -81,13 +81,15 @@ class Line:
         self.count = number = 0
         weights = []
         for kind, front in board.queue:
-            weight = weight_of(front)
+            weight, held, ordered = weight_of(front), kind.count, kind.by_length
             self._terms[kind] = _Terms(number, weight, self._slower(front))
-            self._heads += [self._waiting(kind, place) for place in _heads(kind.by_length)]
-            held = kind.count
+            self._heads.append(self._waiting(kind, 0))
+            if ordered[-1].remaining_seconds is None and ordered[0].remaining_seconds is not None:
+                unknown = bisect_left(ordered, math.inf, key=length)
+                self._heads.append(self._waiting(kind, unknown))
             weights.append(repeat(weight, held))
             self.count += held
-            number += len(kind.trainings)
+            number += len(ordered)
         heapify(self._heads)
         self.weight = math.fsum(chain.from_iterable(weights))
 
@@ -131,14 +133,6 @@ class Line:
         if not remaining:
             return None
         return self._durations.held(front, self._device_model).seconds / remaining
-
-
-def _heads(ordered: list[Training]) -> tuple[int, ...]:
-    """Return where the rows of a kind begin: of those that know how long they take, and others."""
-    if _is_known(ordered[-1]):
-        return (0,)
-    unknown = bisect_left(ordered, math.inf, key=length)
-    return (0, unknown) if unknown else (0,)
 
 
 def _is_known(training: Training) -> bool:
