@@ -10,7 +10,7 @@ Costs are sums of weighted completion times from now on, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from operator import truediv
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 LOOK = 3
 """How many of the next in line a slot is offered to while the future is played through."""
 
-Speeds = Callable[[tuple[int, ...]], tuple[float, ...]]
+Speeds = Mapping[tuple[int, ...], tuple[float, ...]]
 """The speed of each training of a set, by their loads: 1 alone, 1 / slowdown beside others."""
 
 
@@ -112,7 +112,7 @@ def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
         if not running:
             break
         count = len(running)
-        speeds = speeds_of(tuple([each.load for each in running]))
+        speeds = speeds_of[tuple([each.load for each in running])]
         step = min(map(truediv, left, speeds))
         if closed_for:
             step = min(step, closed_for)
@@ -160,27 +160,28 @@ def _next(
         room -= each.mib
     speeds_of = scene.speeds
     loads = tuple([each.load for each in running])
-    beside_one = len(running) == 1
-    speed_without = 1.0 if beside_one else sum(speeds_of(loads))
+    there, rest = (running[0], left[0]) if len(running) == 1 else (None, 0.0)
+    speed_without = 1.0 if there is not None else sum(speeds_of[loads])
     best: int | None = None
     least = 0.0
     looked = 0
     priority = None
     for place, candidate in enumerate(waiting):
-        mib = candidate.mib
+        seconds, load, weight, mib, own_priority, blind, kind = candidate
         if mib is None or mib > room:
             continue
-        if candidate.blind and candidate.kind not in profiled:
+        if blind and kind not in profiled:
             continue
-        if priority is not None and candidate.priority != priority:
+        if priority is not None and own_priority != priority:
             break
-        priority = candidate.priority
-        together = speeds_of((*loads, candidate.load))
+        priority = own_priority
+        everybody = (*loads, load)
+        together = speeds_of[everybody]
         price: float | None = None
-        if beside_one:
-            price = _price(running[0], left[0], candidate, together, weight_waiting)
+        if there is not None:
+            price = _price(there, rest, seconds, weight, together, weight_waiting)
         elif sum(together) > speed_without:
-            price = candidate.seconds / together[-1] / candidate.weight
+            price = seconds / together[-1] / weight
         if price is not None and (best is None or price < least):
             best, least = place, price
         looked += 1
@@ -192,7 +193,8 @@ def _next(
 def _price(
     there: Future,
     rest: float,
-    candidate: Future,
+    seconds: float,
+    weight: float,
     together: tuple[float, ...],
     weight_waiting: float,
 ) -> float | None:
@@ -201,7 +203,7 @@ def _price(
     The two are followed to their ends.
     """
     speed_there, speed = together
-    seconds, weight, weight_there = candidate.seconds, candidate.weight, there.weight
+    weight_there = there.weight
     finish = seconds / speed
     end_there = rest / speed_there
     if finish <= end_there:
