@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 from xonar_prefect.core.lookahead import Future, Pause, Scene, cost
 
 
-def speeds(slowdown: float):  # type: ignore[no-untyped-def]
+class EqualSpeeds(dict[tuple[int, ...], tuple[float, ...]]):
     """Everybody is slowed down by the same factor for each partner."""
-    return lambda loads: tuple(1.0 / slowdown ** (len(loads) - 1) for _ in loads)
+
+    def __init__(self, slowdown: float) -> None:
+        super().__init__()
+        self.slowdown = slowdown
+
+    def __missing__(self, loads: tuple[int, ...]) -> tuple[float, ...]:
+        return tuple(1.0 / self.slowdown ** (len(loads) - 1) for _ in loads)
 
 
 def future(
@@ -25,7 +31,7 @@ def scene(
     slots: int = 2,
     behind: float = 0.0,
 ) -> Scene:
-    return Scene(running, waiting, slots, 100, behind, speeds(slowdown), 30.0)
+    return Scene(running, waiting, slots, 100, behind, EqualSpeeds(slowdown), 30.0)
 
 
 def test_one_alone_takes_its_time() -> None:

@@ -10,14 +10,15 @@ Costs are sums of weighted completion times from now on, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from operator import truediv
 from typing import NamedTuple
 
 LOOK = 3
 """How many of the next in line a slot is offered to while the future is played through."""
 
-Speeds = Callable[[tuple[int, ...]], tuple[float, ...]]
+Speeds = Mapping[tuple[int, ...], tuple[float, ...]]
 """The speed of each training of a set, by their loads: 1 alone, 1 / slowdown beside others."""
 
 
@@ -111,8 +112,8 @@ def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
         if not running:
             break
         count = len(running)
-        speeds = speeds_of(tuple([each.load for each in running]))
-        step = min(map(_quotient, left, speeds))
+        speeds = speeds_of[tuple([each.load for each in running])]
+        step = min(map(truediv, left, speeds))
         if closed_for:
             step = min(step, closed_for)
             closed_for -= step
@@ -138,10 +139,6 @@ def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
     return total + now * scene.behind
 
 
-def _quotient(work: float, speed: float) -> float:
-    return work / speed
-
-
 def _next(
     scene: Scene,
     running: list[Future],
@@ -150,31 +147,41 @@ def _next(
     weight_waiting: float,
     profiled: set[int],
 ) -> int | None:
-    """Return the place in line of who comes next; None for nobody."""
+    """Return the place in line of who comes next; None for nobody.
+
+    Beside more than one, only whether the set as a whole becomes faster counts.
+    """
     if not running:
         return 0
-    used = 0
+    room = scene.room_mib
     for each in running:
         if each.mib is None:
             return None
-        used += each.mib
-    room = scene.room_mib - used
+        room -= each.mib
+    speeds_of = scene.speeds
     loads = tuple([each.load for each in running])
-    alone = scene.speeds(loads)
+    there, rest = (running[0], left[0]) if len(running) == 1 else (None, 0.0)
+    speed_without = 1.0 if there is not None else sum(speeds_of[loads])
     best: int | None = None
     least = 0.0
     looked = 0
     priority = None
     for place, candidate in enumerate(waiting):
-        if candidate.mib is None or candidate.mib > room:
+        seconds, load, weight, mib, own_priority, blind, kind = candidate
+        if mib is None or mib > room:
             continue
-        if candidate.blind and candidate.kind not in profiled:
+        if blind and kind not in profiled:
             continue
-        if priority is not None and candidate.priority != priority:
+        if priority is not None and own_priority != priority:
             break
-        priority = candidate.priority
-        together = scene.speeds((*loads, candidate.load))
-        price = _price(running, left, alone, candidate, together, weight_waiting)
+        priority = own_priority
+        everybody = (*loads, load)
+        together = speeds_of[everybody]
+        price: float | None = None
+        if there is not None:
+            price = _price(there, rest, seconds, weight, together, weight_waiting)
+        elif sum(together) > speed_without:
+            price = seconds / together[-1] / weight
         if price is not None and (best is None or price < least):
             best, least = place, price
         looked += 1
@@ -184,35 +191,29 @@ def _next(
 
 
 def _price(
-    running: list[Future],
-    left: list[float],
-    alone: tuple[float, ...],
-    candidate: Future,
+    there: Future,
+    rest: float,
+    seconds: float,
+    weight: float,
     together: tuple[float, ...],
     weight_waiting: float,
 ) -> float | None:
-    """Return what it costs the device, per weight, to serve the candidate now; None: wait better.
+    """Return what it costs, per weight, to serve the candidate beside one; None: wait better.
 
-    Beside one training the two are followed to their ends; beside more, only whether the set as a
-    whole becomes faster counts.
+    The two are followed to their ends.
     """
-    speed = together[-1]
-    if len(running) > 1:
-        if sum(together) <= sum(alone):
-            return None
-        return candidate.seconds / speed / candidate.weight
-    there = running[0]
-    rest = left[0]
-    finish = candidate.seconds / speed
-    end_there = rest / together[0]
+    speed_there, speed = together
+    weight_there = there.weight
+    finish = seconds / speed
+    end_there = rest / speed_there
     if finish <= end_there:
         end = finish
-        clear = end_there = finish + (rest - finish * together[0])
+        clear = end_there = finish + (rest - finish * speed_there)
     else:
-        clear = end = end_there + (candidate.seconds - end_there * speed)
-    delay = there.weight * (end_there - rest)
-    others = max(0.0, weight_waiting - candidate.weight)
-    serial = rest + candidate.seconds
-    if candidate.weight * (end - serial) + delay + others * (clear - serial) > 0:
+        clear = end = end_there + (seconds - end_there * speed)
+    delay = weight_there * (end_there - rest)
+    others = max(0.0, weight_waiting - weight)
+    serial = rest + seconds
+    if weight * (end - serial) + delay + others * (clear - serial) > 0:
         return None
-    return (clear - rest + delay) / candidate.weight
+    return (clear - rest + delay) / weight

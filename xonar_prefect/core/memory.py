@@ -76,13 +76,14 @@ def request_mib(training: Training, device_model: str, limits: Limits) -> int | 
         None when it was neither declared nor measured: then it needs the whole of an empty
         device.
     """
+    declared = training.memory_request_mib
     if training.memory_elastic:
-        return training.memory_request_mib
+        return declared
     profile = training.profile_on(device_model)
-    peak = None if profile is None else profile.peak_memory_mib
-    measured = None if peak is None else peak_with_margin_mib(peak, limits)
-    known = [mib for mib in (training.memory_request_mib, measured) if mib is not None]
-    return max(known, default=None)
+    if profile is None or profile.peak_memory_mib is None:
+        return declared
+    measured = peak_with_margin_mib(profile.peak_memory_mib, limits)
+    return measured if declared is None else max(declared, measured)
 
 
 def need_on(training: Training, device: Device, limits: Limits) -> Need:
@@ -98,11 +99,12 @@ def need_on(training: Training, device: Device, limits: Limits) -> Need:
     if request is None:
         return Need(None, known=False)
     profile = training.profile_on(device.model)
-    if request <= capacity_mib(device, limits):
+    capacity = capacity_mib(device, limits)
+    if request <= capacity:
         held = _held_without_need(profile, device)
         return Need(request) if held is None else Need(None, why=held)
     peak = None if profile is None else profile.peak_memory_mib
-    declared_fits = (training.memory_request_mib or 0) <= capacity_mib(device, limits)
+    declared_fits = (training.memory_request_mib or 0) <= capacity
     if declared_fits and peak is not None and peak <= device.memory_mib - device.reserved_mib:
         return Need(None)
     return Need(request, possible=False)

@@ -63,16 +63,16 @@ def test_one_may_be_taken_from_the_middle_of_its_kind() -> None:
     ]
     queue = HeldQueue(held)
     kind = queue.kind_of(held[0])
-    assert kind.shortest is held[1]
+    assert kind.by_length == [held[1], held[0], held[2]]
     queue.take(kind, held[1])
-    assert kind.shortest is held[0]
     assert kind.front is held[0]
+    assert kind.held == [held[0], held[2]]
     queue.take(kind)
-    assert kind.shortest is kind.front is held[2]
+    assert kind.front is held[2]
     assert kind.count == 1
     queue.take(kind)
     assert list(queue) == []
-    assert kind.shortest is None
+    assert kind.front is None
 
 
 def test_owners_and_profiles_tell_kinds_apart() -> None:

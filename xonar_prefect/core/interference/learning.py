@@ -43,6 +43,8 @@ _HALF_ACTIVE_PAIR = 0.25  # u * L of two half-active trainings
 
 At = tuple[str, str]  # device model and profile key
 SetAt = tuple[str, str, tuple[str, ...]]
+Alike = dict[Likeness, dict[str, float]]
+"""How alike each kind is to one with a certain likeness, as far as somebody has asked."""
 
 
 class Case(NamedTuple):
@@ -71,6 +73,7 @@ class Effects:
     likenesses: Mapping[str, Likeness]
     k: float
     _known: dict[At, float] = field(default_factory=dict, compare=False, repr=False)
+    _alike: Alike = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, model: str, key: str | None, likeness: Likeness | None = None) -> float:
         """Return the effect of a kind, from its own observations and of those alike."""
@@ -79,9 +82,9 @@ class Effects:
         at = (model, key or "")
         effect = self._known.get(at) if key is not None else None
         if effect is None:
-            alike = self._alike(at, likeness or self.likenesses.get(key or ""))
+            others = self._of_others(at, likeness or self.likenesses.get(key or ""))
             weight = self.weights.get(at, 0.0)
-            effect = (self.sums.get(at, 0.0) + self.k * alike) / (weight + self.k)
+            effect = (self.sums.get(at, 0.0) + self.k * others) / (weight + self.k)
             if key is not None:
                 self._known[at] = effect
         return effect
@@ -90,17 +93,22 @@ class Effects:
         """Return how much was observed of a kind."""
         return 0.0 if key is None else self.weights.get((model, key), 0.0)
 
-    def _alike(self, at: At, likeness: Likeness | None) -> float:
-        if likeness is None:
+    def _of_others(self, at: At, likeness: Likeness | None) -> float:
+        """Return what the other kinds on this device model say, the more the more alike."""
+        if likeness is None or not self.weights:
             return 0.0
+        alike = self._alike.get(likeness)
+        if alike is None:
+            alike = self._alike[likeness] = {
+                key: similarity(likeness, other, SCALE) for key, other in self.likenesses.items()
+            }
+        own_model, own_key = at
         total = weight = 0.0
         for (model, key), seen in self.weights.items():
-            other = self.likenesses.get(key)
-            if model != at[0] or other is None or key == at[1]:
-                continue
-            share = similarity(likeness, other, SCALE)
-            total += share * self.sums[model, key]
-            weight += share * seen
+            share = alike.get(key)
+            if share and model == own_model and key != own_key:
+                total += share * self.sums[model, key]
+                weight += share * seen
         return total / (weight + K_ALIKE)
 
 
@@ -155,9 +163,10 @@ def learn(
     means = _means(cases)
     suffering = Effects({}, {}, likenesses, K_SUFFERS)
     causing = Effects({}, {}, likenesses, K_CAUSES)
+    alike: Alike = {}
     for _ in range(SWEEPS):
-        suffering = _suffering(cases, means, causing, likenesses)
-        causing = _causing(cases, means, suffering, likenesses)
+        suffering = _suffering(cases, means, causing, likenesses, alike)
+        causing = _causing(cases, means, suffering, likenesses, alike)
     sets: dict[SetAt, float] = {}
     set_weights: dict[SetAt, float] = {}
     for case in cases:
@@ -255,6 +264,7 @@ def _suffering(
     means: Mapping[str, float],
     causing: Effects,
     likenesses: Mapping[str, Likeness],
+    alike: Alike,
 ) -> Effects:
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
@@ -263,7 +273,7 @@ def _suffering(
         left = case.left_over - means[case.model] - mean_cause(causing, case)
         sums[case.model, case.key] += trust * left
         weights[case.model, case.key] += trust
-    return Effects(dict(sums), dict(weights), likenesses, K_SUFFERS)
+    return Effects(dict(sums), dict(weights), likenesses, K_SUFFERS, _alike=alike)
 
 
 def _causing(
@@ -271,6 +281,7 @@ def _causing(
     means: Mapping[str, float],
     suffering: Effects,
     likenesses: Mapping[str, Likeness],
+    alike: Alike,
 ) -> Effects:
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
@@ -280,4 +291,4 @@ def _causing(
         for partner in set(case.partners):
             sums[case.model, partner] += trust * left
             weights[case.model, partner] += trust
-    return Effects(dict(sums), dict(weights), likenesses, K_CAUSES)
+    return Effects(dict(sums), dict(weights), likenesses, K_CAUSES, _alike=alike)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import sub
 from typing import NamedTuple
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -54,5 +55,5 @@ def similarity(first: Likeness, second: Likeness, scale: float) -> float:
     """
     if first.family != second.family:
         return 0.0
-    pairs = zip(first.logarithms, second.logarithms, strict=True)
-    return math.exp(-sum(abs(a - b) for a, b in pairs) / scale)
+    apart = map(abs, map(sub, first.logarithms, second.logarithms))
+    return math.exp(-sum(apart) / scale)

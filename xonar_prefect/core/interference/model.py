@@ -105,19 +105,16 @@ class InterferenceModel:
         if not partners:
             return 1.0
         lessons = self.lessons
-        own = self._fraction(load, device_model)
-        others = [self._fraction(partner, device_model) for partner in partners]
         prior = prior_slowdown(
-            UNKNOWN_FRACTION if own is None else own,
-            sorted(UNKNOWN_FRACTION if fraction is None else fraction for fraction in others),
+            self._likely_fraction(load, device_model),
+            sorted([self._likely_fraction(partner, device_model) for partner in partners]),
             lessons.sharing_costs.get(device_model, FIRST_SHARING_COST),
         )
         correction = lessons.means.get(device_model, 0.0)
         correction += lessons.suffering.of(device_model, load.key, load.likeness)
-        correction += math.fsum(
-            lessons.causing.of(device_model, partner.key, partner.likeness) for partner in partners
-        ) / len(partners)
-        at = _set_at(load, partners, device_model)
+        causes = [lessons.causing.of(device_model, each.key, each.likeness) for each in partners]
+        correction += math.fsum(causes) / len(causes)
+        at = _set_at(load, partners, device_model) if lessons.sets else None
         if at is not None:
             correction += lessons.sets.get(at, 0.0)
         return max(1.0, prior * math.exp(correction))
@@ -147,6 +144,10 @@ class InterferenceModel:
         if load.active_fraction is not None or load.key is None:
             return load.active_fraction
         return self.fractions.get((device_model, load.key))
+
+    def _likely_fraction(self, load: Load, device_model: str) -> float:
+        fraction = self._fraction(load, device_model)
+        return UNKNOWN_FRACTION if fraction is None else fraction
 
 
 def _set_at(

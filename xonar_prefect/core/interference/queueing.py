@@ -26,6 +26,9 @@ def mean_number_active(fractions: Sequence[float]) -> float:
     >>> mean_number_active([0.5, 0.5])
     1.2
     """
+    if len(fractions) == 1:  # the usual case, by the same arithmetic
+        (fraction,) = fractions
+        return fraction / ((1.0 - fraction) + fraction)
     coefficients = [1.0]
     for fraction in fractions:
         stays = [c * (1.0 - fraction) for c in coefficients] + [0.0]

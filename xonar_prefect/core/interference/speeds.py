@@ -8,18 +8,22 @@ from xonar_prefect.core.interference.load import Load
 from xonar_prefect.core.models import Training
 
 
-class SpeedTable:
-    """The speeds of sets of trainings; trainings are told apart by the numbers of their loads."""
+class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
+    """The speeds of sets of trainings; trainings are told apart by the numbers of their loads.
+
+    Of each: 1 alone, 1 / expected slowdown beside the others. It is a dictionary, since nothing is
+    asked for more often.
+    """
 
     def __init__(
         self, expect: Callable[[Load, Sequence[Load], str], float], device_model: str
     ) -> None:
         """Take what foretells slowdowns, and the device model."""
+        super().__init__()
         self._expect = expect
         self._device_model = device_model
         self._loads: list[Load] = []
         self._numbers: dict[object, int] = {}
-        self._known: dict[tuple[int, ...], tuple[float, ...]] = {}
 
     def load_of(self, training: Training) -> int:
         """Return the number of a training's load."""
@@ -36,11 +40,9 @@ class SpeedTable:
             self._loads.append(Load.of(training, self._device_model))
         return number
 
-    def __call__(self, loads: tuple[int, ...]) -> tuple[float, ...]:
-        """Return the speed of each: 1 alone, 1 / expected slowdown beside the others."""
-        speeds = self._known.get(loads)
-        if speeds is None:
-            speeds = self._known[loads] = self._work_out(loads)
+    def __missing__(self, loads: tuple[int, ...]) -> tuple[float, ...]:
+        """Work out the speeds of a set that nobody has asked for yet."""
+        speeds = self[loads] = self._work_out(loads)
         return speeds
 
     def _work_out(self, loads: tuple[int, ...]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 from xonar_prefect.core.decisions import (
     Alternative,
@@ -25,6 +26,18 @@ from xonar_prefect.core.planning.kinds import HeldQueue, Kind, Position
 from xonar_prefect.core.planning.places import Option, Place
 
 _QUEUE_POSITION = attrgetter("priority", "submitted_at_s", "run_id")
+
+
+class PassedOver(NamedTuple):
+    """Why a later training was chosen for a place that a kind could have had.
+
+    Attributes:
+        before: Those of the kind that stand before this position in the queue were passed over.
+        reason: Why, as a sentence.
+    """
+
+    before: Position
+    reason: str
 
 
 class Board:
@@ -62,7 +75,7 @@ class Board:
         for place in self.places:
             self._places_by_model[place.device.model].append(place)
         self._without_device = [training for training in self.held if training.gpus == 0][::-1]
-        self._passed_over: dict[int, tuple[Position, str]] = {}
+        self._passed_over: dict[Kind, PassedOver] = {}
 
     @cached_property
     def interference(self) -> InterferenceModel:
@@ -250,17 +263,10 @@ class Board:
             training for training in self._without_device if training.run_id not in self.refusals
         ]
 
-    def was_passed_over(self, kind: Kind) -> bool:
-        """Tell whether a training of this kind has lost a place to a later one already."""
-        return id(kind) in self._passed_over
+    def passed_over(self, kind: Kind) -> PassedOver | None:
+        """Return why trainings of this kind have lost a place to a later one, if they have."""
+        return self._passed_over.get(kind)
 
     def pass_over(self, kind: Kind, chosen: Training, reason: str) -> None:
         """Note that a later training was chosen for a place that this kind could have had."""
-        self._passed_over.setdefault(id(kind), (chosen.queue_position, reason))
-
-    def why_passed_over(self, training: Training) -> str | None:
-        """Return why a later training was chosen for a place that this one could have had."""
-        position, reason = self._passed_over.get(
-            id(self.queue.kind_of(training)), (training.queue_position, "")
-        )
-        return reason if training.queue_position < position else None
+        self._passed_over.setdefault(kind, PassedOver(chosen.queue_position, reason))

@@ -61,7 +61,7 @@ class Forecast:
         while not self._fits(kind, training, place, occupants):
             if not occupants:
                 return None
-            speeds = speeds_of(tuple([each.load for each in occupants]))
+            speeds = speeds_of[tuple([each.load for each in occupants])]
             both = list(zip(occupants, speeds, strict=True))
             step = min(each.seconds / speed for each, speed in both)
             now += step

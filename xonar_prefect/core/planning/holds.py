@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeAlias
 
@@ -51,12 +51,11 @@ _Why: TypeAlias = tuple[ReasonCode, str, tuple[Alternative, ...]]
 
 
 class HoldExplainer:
-    """Explains the holds of one board, each kind once."""
+    """Explains the holds of one board, kind by kind."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._limits = board.snapshot.limits
-        self._by_kind: dict[tuple[Kind, int, bool, ReasonCode | None], _Why] = {}
         # the host may be kept for an older one, so there age tells those of a kind apart
         self._has_host_rules = board.snapshot.host != Host()
         self._reserved = [place for place in board.places if place.reservation is not None]
@@ -76,49 +75,53 @@ class HoldExplainer:
 
     def decisions(self) -> dict[str, Decision]:
         """Return exactly one decision per held training, by run id, in queue order."""
-        releases, refusals = self._board.releases, self._board.refusals
+        board = self._board
+        found: dict[str, Decision] = {**board.refusals, **board.releases}
+        if board.places:
+            for kind in board.queue.kinds:
+                for hold in self._holds(kind):
+                    found[hold.training.run_id] = hold
         return {
-            training.run_id: releases.get(training.run_id)
-            or refusals.get(training.run_id)
-            or name_parent(self._board, self.hold(training))
-            for training in self._board.held
+            training.run_id: found.get(training.run_id) or self._without_devices(training)
+            for training in board.held
         }
 
-    def hold(self, training: Training) -> Hold:
-        """Return why the training is held."""
+    def _holds(self, kind: Kind) -> Iterator[Hold]:
+        """Yield why those of a kind are held, explained once for all that nothing tells apart."""
         board = self._board
-        if training.gpus == 0 or not board.places:
-            code, reason, alternatives = self._without_devices(training)
-            return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
-        kind = board.queue.kind_of(training)
-        passed_over = board.was_passed_over(kind) and board.why_passed_over(training) is not None
-        if training.run_id in self._waited_for:
-            code, reason, alternatives = self._explain(kind, training, passed_over=passed_over)
-            reason = self._with_reservation(training, reason)
-            return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
-        # which reserved places it is kept from depends on its time of submission alone
-        older = bisect_left(self._reserved_since_s, training.submitted_at_s)
-        limit = board.admission.obstacle(training) if self._has_host_rules else None
-        why = self._by_kind.get((kind, older, passed_over, limit))
-        if why is None:
-            why = self._explain(kind, training, passed_over=passed_over)
-            self._by_kind[kind, older, passed_over, limit] = why
-        code, reason, alternatives = why
-        return Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+        passed_over = board.passed_over(kind)
+        by_state: dict[tuple[int, bool, ReasonCode | None], _Why] = {}
+        for training in kind.held:
+            # which reserved places it is kept from depends on its time of submission alone
+            older = bisect_left(self._reserved_since_s, training.submitted_at_s)
+            verdict = None
+            if passed_over is not None and training.queue_position < passed_over.before:
+                verdict = passed_over.reason
+            limit = board.admission.obstacle(training) if self._has_host_rules else None
+            state = (older, verdict is not None, limit)
+            why = by_state.get(state)
+            if training.run_id in self._waited_for:
+                why = self._with_reservation(training, self._explain(kind, training, verdict))
+            elif why is None:
+                why = by_state[state] = self._explain(kind, training, verdict)
+            code, reason, alternatives = why
+            hold = Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+            yield hold if training.parent is None else name_parent(board, hold)
 
-    def _without_devices(self, training: Training) -> _Why:
+    def _without_devices(self, training: Training) -> Hold:
+        """Return why a training is held that needs no device, or where there is none."""
+        code, reason = ReasonCode.NO_DEVICE, "This worker has no device."
         limit = self._board.admission.obstacle(training)
         if limit is not None:
-            return limit, self._board.admission.sentence(limit, training), ()
-        return ReasonCode.NO_DEVICE, "This worker has no device.", ()
+            code, reason = limit, self._board.admission.sentence(limit, training)
+        return name_parent(self._board, Hold(training=training, code=code, reason=reason))
 
-    def _explain(self, kind: Kind, training: Training, *, passed_over: bool) -> _Why:
+    def _explain(self, kind: Kind, training: Training, verdict: str | None) -> _Why:
         limit = self._board.admission.obstacle(training)
         if limit is not None and not self._waits_for_a_place_anyway(limit, kind, training):
             return limit, self._board.admission.sentence(limit, training), ()
         headline, others = self._obstacles(kind, training)
         code, reason = others[0].code, others[0].reason
-        verdict = self._board.why_passed_over(training) if passed_over else None
         if verdict is not None:
             code, reason = ReasonCode.BETTER_PARTNER_CHOSEN, verdict
         elif headline is not None:
@@ -140,13 +143,15 @@ class HoldExplainer:
             for places in self._open
         )
 
-    def _with_reservation(self, training: Training, reason: str) -> str:
+    def _with_reservation(self, training: Training, why: _Why) -> _Why:
+        code, reason, alternatives = why
         own = [place for place in self._reserved if place.reserved_for is training]
         verb = "is" if len(own) == 1 else "are"
-        return (
+        reason = (
             f"{reason.removesuffix('.')}; {words.where(own)} {verb} reserved for it, as "
             f"it has waited longer than {self._limits.max_wait_seconds:g} s."
         )
+        return code, reason, alternatives
 
     def _obstacles(self, kind: Kind, training: Training) -> _Obstacles:
         found: list[tuple[ReasonCode, Place]] = []
@@ -157,20 +162,21 @@ class HoldExplainer:
                 kept_free = places[0].kept_free
                 code = kept_free[0] if kept_free else ReasonCode.GANG_INCOMPLETE
             found += [(code, place) for place in places[: words.MOST_ALTERNATIVES]]
-        nearest = (_ranked(found) + self._closed[: words.MOST_ALTERNATIVES])[
-            : words.MOST_ALTERNATIVES
-        ]
-        obstacles = tuple(
-            Alternative(
-                candidate=_THIS,
-                device=place.device.id,
-                code=code,
-                reason=self._sentence(code, kind, place),
-            )
-            for code, place in nearest
+        nearest = tuple(
+            _in_the_way(code, place, self._sentence(code, kind, place))
+            for code, place in _ranked(found)[: words.MOST_ALTERNATIVES]
         )
+        obstacles = (*nearest, *self._full_or_gone)[: words.MOST_ALTERNATIVES]
         is_gang = training.gpus > 1 and obstacles[0].code not in _SAYS_ENOUGH
         return (self._gang(kind, training) if is_gang else None), obstacles
+
+    @cached_property
+    def _full_or_gone(self) -> tuple[Alternative, ...]:
+        """What is in the way where nobody gets in."""
+        return tuple(
+            _in_the_way(code, place, words.closed(code, place, slots=self._board.slots))
+            for code, place in self._closed[: words.MOST_ALTERNATIVES]
+        )
 
     @cached_property
     def _all_full(self) -> str:
@@ -199,6 +205,10 @@ class HoldExplainer:
             f"This training needs {training.gpus} empty devices of one model at once, but only "
             f"{most} of {total} of model {model} are empty with room for it."
         )
+
+
+def _in_the_way(code: ReasonCode, place: Place, reason: str) -> Alternative:
+    return Alternative(candidate=_THIS, device=place.device.id, code=code, reason=reason)
 
 
 def _alike(places: Iterable[Place]) -> list[list[Place]]:

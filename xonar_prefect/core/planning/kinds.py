@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from operator import attrgetter
 
 from xonar_prefect.core.memory import Need
@@ -27,45 +28,54 @@ _RULED_BY = attrgetter(
     "profile_key",
     "owner",
 )
+_MEASURED = attrgetter(
+    "peak_memory_mib",
+    "held_memory_mib",
+    "peak_host_memory_mib",
+    "active_fraction",
+    "step_seconds",
+)
 
 
 class Kind:
-    """Held trainings that differ in their submission and length only, in queue order."""
+    """Held trainings that differ in their submission and length only.
 
-    __slots__ = ("_by_length", "_gone", "_next", "_next_shortest", "needs", "trainings")
+    Attributes:
+        trainings: All of them, in queue order, those released as well.
+        front: The first that is still held; None when all are released.
+        needs: What they need on devices of a type, as far as somebody has asked.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_length", "_front_place", "_gone", "front", "needs", "trainings")
+
+    def __init__(self, front: Training) -> None:
+        """Take who will be the first of them; all are appended to `trainings`."""
         self.trainings: list[Training] = []
+        self.front: Training | None = front
         self.needs: dict[tuple[str, int, int], Need] = {}
         self._gone: set[str] = set()
-        self._next = 0
+        self._front_place = 0
         self._by_length: list[Training] | None = None
-        self._next_shortest = 0
-
-    @property
-    def front(self) -> Training | None:
-        """The first that is still held; None when all are released."""
-        self._next = self._first_held(self.trainings, self._next)
-        return self.trainings[self._next] if self._next < len(self.trainings) else None
-
-    @property
-    def shortest(self) -> Training | None:
-        """The one with the least remaining time, unknown counting most; None when none is left."""
-        ordered = self.by_length
-        self._next_shortest = self._first_held(ordered, self._next_shortest)
-        return ordered[self._next_shortest] if self._next_shortest < len(ordered) else None
 
     @property
     def by_length(self) -> list[Training]:
         """All of them by remaining time, those released as well."""
+        if len(self.trainings) == 1:
+            return self.trainings
         if self._by_length is None:
-            self._by_length = sorted(self.trainings, key=_length)
+            self._by_length = sorted(self.trainings, key=length)
         return self._by_length
 
     @property
     def count(self) -> int:
         """How many are still held."""
         return len(self.trainings) - len(self._gone)
+
+    @property
+    def held(self) -> list[Training]:
+        """Those that are still held, in queue order."""
+        gone = self._gone
+        return [training for training in self.trainings if training.run_id not in gone]
 
     def is_held(self, training: Training) -> bool:
         """Tell whether one of them has not been taken."""
@@ -74,30 +84,20 @@ class Kind:
     def take(self, training: Training) -> None:
         """Take one of them out of the queue."""
         self._gone.add(training.run_id)
+        while self.front is not None and self.front.run_id in self._gone:
+            self._front_place += 1
+            left = self._front_place < len(self.trainings)
+            self.front = self.trainings[self._front_place] if left else None
 
-    def _first_held(self, trainings: list[Training], start: int) -> int:
-        while start < len(trainings) and trainings[start].run_id in self._gone:
-            start += 1
-        return start
 
-
-def _length(training: Training) -> float:
+def length(training: Training) -> float:
+    """Return what a kind is ordered by: the remaining time, infinite where it is unknown."""
     return math.inf if training.remaining_seconds is None else training.remaining_seconds
 
 
 def profiles_key(profiles: Mapping[str, Profile]) -> tuple[object, ...]:
     """Return what rules know a training's profiles by."""
-    return tuple(
-        (
-            model,
-            each.peak_memory_mib,
-            each.held_memory_mib,
-            each.peak_host_memory_mib,
-            each.active_fraction,
-            each.step_seconds,
-        )
-        for model, each in sorted(profiles.items())
-    )
+    return tuple([(model, *_MEASURED(each)) for model, each in sorted(profiles.items())])
 
 
 def kind_key(training: Training) -> tuple[object, ...]:
@@ -106,29 +106,36 @@ def kind_key(training: Training) -> tuple[object, ...]:
 
 
 class HeldQueue:
-    """The kinds, ordered by their fronts."""
+    """The kinds, ordered by their fronts.
+
+    Attributes:
+        kinds: All of them, those of which nobody is left as well.
+    """
 
     def __init__(self, ordered: Iterable[Training]) -> None:
         """Take trainings that are in queue order already."""
         kinds: dict[tuple[object, ...], Kind] = {}
-        # Trainings of one kind mostly have the very same profiles: each is looked into once.
-        looked_into: dict[tuple[int, ...], tuple[object, ...]] = {}
-        self._kind_by_run: dict[str, Kind] = {}
+        # Whom the same rules treat mostly has the very same profiles: seldom are these looked into.
+        likely: dict[tuple[object, ...], Kind] = {}
         for training in ordered:
-            same = tuple(map(id, training.profiles.values()))
-            known = looked_into.get(same)
-            if known is None:
-                known = looked_into[same] = profiles_key(training.profiles)
-            key = (_RULED_BY(training), known)
-            kind = kinds.get(key)
-            if kind is None:
-                kind = kinds[key] = Kind()
+            rules = _RULED_BY(training)
+            kind = likely.get(rules)
+            if kind is None or kind.trainings[0].profiles != training.profiles:
+                key = (rules, profiles_key(training.profiles))
+                kind = kinds.get(key)
+                if kind is None:
+                    kind = kinds[key] = Kind(training)
+                likely.setdefault(rules, kind)
             kind.trainings.append(training)
-            self._kind_by_run[training.run_id] = kind
+        self.kinds = tuple(kinds.values())
         # dict order is the order of first members, so this is sorted
         self._fronts: list[tuple[Position, Kind]] = [
-            (kind.trainings[0].queue_position, kind) for kind in kinds.values()
+            (kind.trainings[0].queue_position, kind) for kind in self.kinds
         ]
+
+    @cached_property
+    def _kind_by_run(self) -> dict[str, Kind]:
+        return {training.run_id: kind for kind in self.kinds for training in kind.trainings}
 
     def __iter__(self) -> Iterator[tuple[Kind, Training]]:
         """Yield each kind with its front, in queue order; do not take while iterating."""

@@ -35,8 +35,9 @@ class Place:
         self._limits = limits
         self._clashes = clashes
         if len(device.residents) > 1:
-            residents = sorted(device.residents, key=lambda r: (r.started_at_s, r.training.run_id))
-            device = replace(device, residents=tuple(residents))
+            residents = tuple(sorted(device.residents, key=_start))
+            if residents != device.residents:
+                device = replace(device, residents=residents)
         self.device = device
         self.memory_type = (device.model, device.memory_mib, device.reserved_mib)
         self.reservation: Reservation | None = None
@@ -152,6 +153,10 @@ class Place:
     def is_kept_from(self, training: Training) -> bool:
         """Tell whether a training would delay the one, submitted earlier, it is reserved for."""
         return self.reservation is not None and self.reservation.keeps_out(training, self)
+
+
+def _start(resident: Resident) -> tuple[float, str]:
+    return (resident.started_at_s, resident.training.run_id)
 
 
 class Reservation(Protocol):

@@ -148,7 +148,7 @@ def carry_out(board: Board, choice: Choice) -> bool:
     if not board.release(option, choice.code, reason, alternatives):
         return False
     for lost in choice.passed_over:
-        if not board.was_passed_over(lost.kind):
+        if board.passed_over(lost.kind) is None:
             board.pass_over(lost.kind, option.training, choice.verdict(lost))
     return True
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 from xonar_prefect.core import memory
 from xonar_prefect.core.decisions import ReasonCode
+from xonar_prefect.core.hosts import Host
 from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning.board import Board
 from xonar_prefect.core.planning.kinds import Kind
@@ -38,16 +39,24 @@ def refuse_impossible(board: Board) -> None:
             continue
         if unknown:
             continue
-        possible = Counter[str]()
-        for place, count in alike:
-            usable = training.gpus == 1 or not place.device.is_slice
-            if usable and place.need_of(kind).possible:
-                possible[place.device.model] += count
-        if max(possible.values(), default=0) < training.gpus:
+        if not _is_possible(kind, training, alike):
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
 
 
+def _is_possible(kind: Kind, training: Training, alike: list[tuple[Place, int]]) -> bool:
+    """Tell whether enough devices of one model could take the training if they were empty."""
+    if training.gpus == 1:
+        return any(place.need_of(kind).possible for place, _ in alike)
+    possible = Counter[str]()
+    for place, count in alike:
+        if not place.device.is_slice and place.need_of(kind).possible:
+            possible[place.device.model] += count
+    return max(possible.values(), default=0) >= training.gpus
+
+
 def _refuse_beyond_host(board: Board) -> None:
+    if board.snapshot.host == Host():
+        return
     for kind, training in tuple(board.queue):
         reason = board.admission.never(training)
         if reason is not None:

@@ -90,10 +90,8 @@ def obstacle(
         who: The subject, as in "this training" or "'bert'".
     """
     there = [resident.training for resident in place.residents]
-    if code is ReasonCode.NO_DEVICE:
-        return f"{place.label} is unavailable: {(place.device.unavailable or '').rstrip('. ')}."
-    if code is ReasonCode.NO_FREE_SLOT:
-        return f"{_full(place, slots)}."
+    if code in (ReasonCode.NO_DEVICE, ReasonCode.NO_FREE_SLOT):
+        return closed(code, place, slots=slots)
     if code is ReasonCode.OLDER_TRAINING_WAITS and place.reserved_for is not None:
         return (
             f"{place.label} is reserved for '{place.reserved_for.name}', which was submitted "
@@ -118,6 +116,13 @@ def obstacle(
     if code is ReasonCode.GANG_INCOMPLETE:
         return _gang(kind.trainings[0], place, who)
     return memory.shortage(place.need_of(kind), place.device, limits, who)
+
+
+def closed(code: ReasonCode, place: Place, *, slots: int) -> str:
+    """Return what keeps everybody from a place, as a sentence."""
+    if code is ReasonCode.NO_DEVICE:
+        return f"{place.label} is unavailable: {(place.device.unavailable or '').rstrip('. ')}."
+    return f"{_full(place, slots)}."
 
 
 def all_full(places: Sequence[Place], *, slots: int) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain, count, repeat
 from typing import NamedTuple
 
-from xonar_prefect.core.lookahead import Future
-from xonar_prefect.core.models import Resident, Training
-from xonar_prefect.core.planning import Board, Kind, Place
+from xonar_prefect.core.models import Training
+from xonar_prefect.core.planning import Board, Kind
+from xonar_prefect.core.planning.kinds import length
 
 
 class Waiting(NamedTuple):
@@ -34,156 +36,108 @@ class Waiting(NamedTuple):
     weight: float
 
 
+class _Terms(NamedTuple):
+    """What those of a kind have in common.
+
+    Attributes:
+        first_number: The number in the line of the first of them.
+        weight: What a second of their completion times counts.
+        slower: By what factor they are slower than on their fastest model, if that is known.
+    """
+
+    first_number: int
+    weight: float
+    slower: float | None
+
+
 class Line:
     """Who waits for devices of one model, in the order of preference; iterate over it.
+
+    Of a long queue only the first are ever asked for. A kind is in order by itself, once those that
+    do not know how long they take stand in a row of their own, so the rows are merged as far as
+    somebody asks.
 
     Attributes:
         weight: The weight of all of them, at first.
         count: How many there were at first.
     """
 
-    def __init__(self, waiting: list[Waiting]) -> None:
-        self._waiting = sorted(waiting)
+    def __init__(
+        self, board: Board, device_model: str, weight_of: Callable[[Training], float]
+    ) -> None:
+        """Line up who waits for a device of this model.
+
+        Args:
+            board: The plan so far.
+            device_model: The device model.
+            weight_of: Tells what a second of a training's completion time counts.
+        """
+        self._durations = board.durations
+        self._device_model = device_model
+        self._terms: dict[Kind, _Terms] = {}
+        self._heads: list[Waiting] = []
+        self._come: list[Waiting] = []
         self._start = 0
-        self.weight = math.fsum(each.weight for each in waiting)
-        self.count = len(waiting)
+        self.count = number = 0
+        weights = []
+        for kind, front in board.queue:
+            weight, held, ordered = weight_of(front), kind.count, kind.by_length
+            self._terms[kind] = _Terms(number, weight, self._slower(front))
+            self._heads.append(self._waiting(kind, 0))
+            if ordered[-1].remaining_seconds is None and ordered[0].remaining_seconds is not None:
+                unknown = bisect_left(ordered, math.inf, key=length)
+                self._heads.append(self._waiting(kind, unknown))
+            weights.append(repeat(weight, held))
+            self.count += held
+            number += len(ordered)
+        heapify(self._heads)
+        self.weight = math.fsum(chain.from_iterable(weights))
 
     def __iter__(self) -> Iterator[Waiting]:
         """Yield those that are still held."""
-        waiting = self._waiting
-        while self._start < len(waiting) and not _is_held(waiting[self._start]):
+        come = self._come
+        while self._start < len(come) and not _is_held(come[self._start]):
             self._start += 1
-        for place in range(self._start, len(waiting)):
-            if _is_held(waiting[place]):
-                yield waiting[place]
+        for place in count(self._start):
+            if place == len(come):
+                if not self._heads:
+                    return
+                come.append(self._next())
+            if _is_held(come[place]):
+                yield come[place]
+
+    def _next(self) -> Waiting:
+        """Take the first of all rows, and let the row that it stood in move up."""
+        first = heappop(self._heads)
+        kind = first.kind
+        place = first.number - self._terms[kind].first_number + 1
+        ordered = kind.by_length
+        if place < len(ordered) and _is_known(ordered[place]) == _is_known(first.training):
+            heappush(self._heads, self._waiting(kind, place))
+        return first
+
+    def _waiting(self, kind: Kind, place: int) -> Waiting:
+        training = kind.by_length[place]
+        terms = self._terms[kind]
+        own = training.remaining_seconds
+        if own is None or terms.slower is None:
+            seconds = self._durations.held(training, self._device_model).seconds
+        else:
+            seconds = own * terms.slower
+        rank = seconds * (training.gpus / terms.weight)
+        number = terms.first_number + place
+        return Waiting(training.priority, rank, number, kind, training, seconds, terms.weight)
+
+    def _slower(self, front: Training) -> float | None:
+        remaining = front.remaining_seconds
+        if not remaining:
+            return None
+        return self._durations.held(front, self._device_model).seconds / remaining
+
+
+def _is_known(training: Training) -> bool:
+    return training.remaining_seconds is not None
 
 
 def _is_held(waiting: Waiting) -> bool:
     return waiting.kind.is_held(waiting.training)
-
-
-class Outlook:
-    """What a decision knows of those who wait and run: their weights, their lines.
-
-    Owners share evenly: each counts once, however many trainings it has, so those of an owner with
-    forty weigh a fortieth each. Trainings without an owner weigh one.
-
-    Attributes:
-        devices: Number of devices that can be used.
-    """
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        running = {
-            resident.training.run_id: resident.training
-            for place in board.places
-            for resident in place.residents
-        }
-        owners = Counter(t.owner for t in (*board.held, *running.values()) if t.owner is not None)
-        self._weights = {owner: 1.0 / count for owner, count in owners.items()}
-        self._lines: dict[str, Line] = {}
-        self._numbers: dict[Kind, int] = {}
-        self._loads: dict[tuple[Kind, str], int] = {}
-        usable = [place.device.model for place in board.places if place.device.unavailable is None]
-        self.devices = max(1, len(usable))
-        self._models = sorted(set(usable))
-        self._relative: dict[Kind, Mapping[str, float]] = {}
-        self._means: dict[str, float] = {}
-
-    def line(self, device_model: str) -> Line:
-        """Return who waits for a device of this model."""
-        line = self._lines.get(device_model)
-        if line is None:
-            line = self._lines[device_model] = self._line_up(device_model)
-        return line
-
-    def weight_of(self, training: Training) -> float:
-        """Return what a second of a training's completion time counts."""
-        return 1.0 if training.owner is None else self._weights[training.owner]
-
-    def relative_time(self, device_model: str) -> float:
-        """Return how long those who wait need on a model, the mean of all models being 1."""
-        if len(self._models) < 2:
-            return 1.0
-        if device_model not in self._means:
-            known = [self._relative_times(kind, front) for kind, front in self._board.queue]
-            times = [each.get(device_model, 1.0) for each in known]
-            self._means[device_model] = math.fsum(times) / len(times) if times else 1.0
-        return self._means[device_model]
-
-    def waste(self, waiting: Waiting, device_model: str) -> float:
-        """Return the device time that is wasted on a model that suits others better.
-
-        Negative where this model suits it better than the others.
-        """
-        if len(self._models) < 2:
-            return 0.0
-        own = self._relative_times(waiting.kind, waiting.training).get(device_model, 1.0)
-        return waiting.seconds * (1.0 - self.relative_time(device_model) / own)
-
-    def _relative_times(self, kind: Kind, training: Training) -> Mapping[str, float]:
-        known = self._relative.get(kind)
-        if known is None:
-            times = {
-                model: max(1e-3, self._board.durations.held(training, model).seconds)
-                for model in self._models
-            }
-            mean = math.fsum(math.log(time) for time in times.values()) / len(times)
-            known = {model: time / math.exp(mean) for model, time in times.items()}
-            self._relative[kind] = known
-        return known
-
-    def running(self, resident: Resident, device_model: str) -> Future:
-        """Return a running training as a part of the future."""
-        training = resident.training
-        mib = resident.request_mib
-        return Future(
-            seconds=max(1e-3, self._board.durations.of_resident(resident, device_model).seconds),
-            load=self._board.speeds(device_model).load_of(training),
-            weight=self.weight_of(training),
-            mib=None if mib is None or training.exclusive else max(mib, resident.used_mib),
-        )
-
-    def coming(self, waiting: Waiting, place: Place) -> Future:
-        """Return one who waits as a part of the future of a place."""
-        training, kind, model = waiting.training, waiting.kind, place.device.model
-        need = place.need_of(kind)
-        load = self._loads.get((kind, model))
-        if load is None:
-            load = self._loads[kind, model] = self._board.speeds(model).load_of(training)
-        return Future(
-            seconds=max(1e-3, waiting.seconds),
-            load=load,
-            weight=waiting.weight,
-            # a gang finds its partners on all of its devices or not at all: seldom
-            mib=None if training.exclusive or training.gpus > 1 else need.mib,
-            priority=waiting.priority,
-            blind=not need.known,
-            kind=self._numbers.setdefault(kind, len(self._numbers)),
-        )
-
-    def _line_up(self, device_model: str) -> Line:
-        found: list[Waiting] = []
-        durations = self._board.durations
-        for kind, front in self._board.queue:
-            weight = self.weight_of(front)
-            sample = durations.held(front, device_model).seconds
-            remaining = front.remaining_seconds
-            # of one kind all are slower than on their fastest model by the same factor
-            factor = sample / remaining if remaining else None
-            priority, share = front.priority, front.gpus / weight
-            for training in kind.by_length:
-                if not kind.is_held(training):
-                    continue
-                own = training.remaining_seconds
-                if own is None:
-                    seconds = durations.held(training, device_model).seconds
-                    if remaining is None:
-                        seconds = sample
-                elif factor is None:
-                    seconds = durations.held(training, device_model).seconds
-                else:
-                    seconds = own * factor
-                rank = seconds * share
-                found.append(Waiting(priority, rank, len(found), kind, training, seconds, weight))
-        return Line(found)

@@ -19,7 +19,7 @@ from xonar_prefect.core.decisions import Decision
 from xonar_prefect.core.models import Snapshot
 from xonar_prefect.core.planning import Board, Place, carry_out, plan
 from xonar_prefect.core.policies.adaptive.explaining import chosen, kept_free
-from xonar_prefect.core.policies.adaptive.line import Outlook
+from xonar_prefect.core.policies.adaptive.outlook import Outlook
 from xonar_prefect.core.policies.adaptive.weighing import Verdict, weigh
 
 WEIGHED = 12

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from xonar_prefect.core import memory
 from xonar_prefect.core.lookahead import Future, Pause, Scene, cost
 from xonar_prefect.core.planning import Board, Option, Place
-from xonar_prefect.core.policies.adaptive.line import Line, Outlook, Waiting
+from xonar_prefect.core.policies.adaptive.line import Line, Waiting
+from xonar_prefect.core.policies.adaptive.outlook import Outlook
 
 FORESEEN = 24
 """Trainings of the line that a device's future is played through with."""
