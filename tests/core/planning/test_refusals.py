@@ -108,6 +108,12 @@ def test_gang_takes_whole_gpus_beside_slices_and_one_slice_takes_one_training() 
     }
 
 
+def test_a_slice_as_large_as_whole_gpus_hides_none_of_them() -> None:
+    devices = [device(0), device(1), device(2, id="MIG-2")]
+    decisions = PARALLEL.decide(snapshot([training("gang", gpus=2, request=1000)], devices))
+    assert released(decisions) == {"gang": ("GPU-0", "GPU-1")}
+
+
 def test_gang_that_waits_for_whole_gpus_is_told_that_slices_are_none() -> None:
     devices = [*slices(1), device(4, resident("r", on=(4,))), device(5, unavailable="lost")]
     gang = training("gang", gpus=2, request=1000)

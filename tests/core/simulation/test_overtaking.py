@@ -30,6 +30,17 @@ def test_a_release_to_a_place_that_an_overdue_older_training_could_have_had_coun
     assert watched([older, later], older) == 0
 
 
+def test_who_may_still_start_elsewhere_is_not_overtaken() -> None:
+    older, later = training("older", 0.0, peak=1000), training("later", 90.0, peak=1000)
+    watch = OvertakingWatch()
+    release = Release(
+        training=later, devices=("GPU-0",), code=ReasonCode.FIRST_ON_DEVICE, reason=""
+    )
+    free = [device(0), device(1)]
+    watch(snapshot([older, later], free, now=100.0, max_wait_seconds=60.0), (release,))
+    assert watch.count == 0
+
+
 def test_who_is_not_overdue_yet_is_not_overtaken() -> None:
     older, later = training("older", 50.0, peak=1000), training("later", 90.0, peak=1000)
     assert watched([older, later], later) == 0

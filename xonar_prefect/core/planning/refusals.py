@@ -30,9 +30,9 @@ def refuse_impossible(board: Board) -> None:
     # What was never read may be of any model and any size.
     unknown = sum(place.device.memory_mib == 0 for place in board.places)
     most = max(whole.values(), default=0)
-    one_of_each = {place.memory_type: place for place in board.places}
-    counts = Counter(place.memory_type for place in board.places)
-    alike = [(one_of_each[memory_type], count) for memory_type, count in counts.items()]
+    one_of_each = {_sort(place): place for place in board.places}
+    counts = Counter(_sort(place) for place in board.places)
+    alike = [(one_of_each[sort], count) for sort, count in counts.items()]
     for kind, training in tuple(board.queue):
         if training.gpus > 1 and training.gpus > most + unknown:
             board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
@@ -41,6 +41,11 @@ def refuse_impossible(board: Board) -> None:
             continue
         if not _is_possible(kind, training, alike):
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
+
+
+def _sort(place: Place) -> tuple[object, ...]:
+    """Return what makes devices alike to whoever asks for memory or for several of them."""
+    return (*place.memory_type, place.device.is_slice)
 
 
 def _is_possible(kind: Kind, training: Training, alike: list[tuple[Place, int]]) -> bool:

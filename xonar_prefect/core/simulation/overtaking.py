@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from xonar_prefect.core.decisions import Decision, Release
@@ -14,7 +14,7 @@ from xonar_prefect.core.models import (
 from xonar_prefect.core.planning import Board
 from xonar_prefect.core.planning.forecast import Forecast
 from xonar_prefect.core.planning.kinds import kind_key
-from xonar_prefect.core.planning.places import age_key, is_later
+from xonar_prefect.core.planning.places import Place, age_key, is_later
 from xonar_prefect.core.planning.waiting import anything_to_reserve, reserve
 from xonar_prefect.core.simulation.result import Outcome
 
@@ -23,6 +23,8 @@ _SAME_MOMENT_S = 1e-6
 
 class OvertakingWatch:
     """Watches a simulation for releases to a place that an overdue, older training could have had.
+
+    One that may still start elsewhere was not overtaken: its policy leaves it held.
 
     Attributes:
         count: How many there were.
@@ -42,7 +44,7 @@ class OvertakingWatch:
         for release in releases:
             older = [each for each in fronts if is_later(release.training, each)]
             if any(
-                _could_start(snapshot, each, release.devices, releases, overdue) for each in older
+                _is_overtaken(snapshot, each, release.devices, releases, overdue) for each in older
             ):
                 self.count += 1
 
@@ -69,48 +71,55 @@ def _oldest_of_each_kind(overdue: Sequence[Training]) -> list[Training]:
     return list(oldest.values())
 
 
-def _could_start(
+def _is_overtaken(
     snapshot: Snapshot,
     training: Training,
     devices: Sequence[str],
     releases: Sequence[Release],
     overdue: Sequence[Training],
 ) -> bool:
-    """Tell whether a training could have gone to one of these devices.
+    """Tell whether a training could have gone to one of these devices, and can go nowhere now.
 
-    Older ones have gone before it then, or have devices reserved, whose start it may not delay.
+    Older ones have gone before it, or have devices reserved, whose start it may not delay. One that
+    may still start elsewhere is held by its policy, not by who was released.
     """
     older = [each for each in overdue if age_key(each) < age_key(training)]
     board = Board(
         replace(snapshot, held=(*older, training)), slots=snapshot.limits.max_trainings_per_gpu
     )
-    for release in releases:
-        if age_key(release.training) < age_key(training):
-            resident = Resident(
-                training=release.training,
-                devices=release.devices,
-                request_mib=release.request_mib,
-                started_at_s=snapshot.now_s,
-            )
-            for place in board.places:
-                if place.device.id in release.devices:
-                    place.put(resident)
     kind = board.queue.kind_of(training)
 
-    def fits() -> bool:
-        return any(
-            place.device.id in devices and board.option(kind, training, place) is not None
-            for place in board.places
-        )
+    def fits(places: Iterable[Place]) -> bool:
+        return any(board.option(kind, training, place) is not None for place in places)
 
-    if not fits():
+    before = [each for each in releases if age_key(each.training) < age_key(training)]
+    after = [each for each in releases if age_key(each.training) >= age_key(training)]
+    there = [place for place in board.places if place.device.id in devices]
+    _put(board, before)
+    if not fits(there):
         return False
     forecast = Forecast(board)
     for each in older:
         if not anything_to_reserve(board):
             break
         reserve(board, forecast, board.queue.kind_of(each), each)
-    return fits()
+    if not fits(there):
+        return False
+    _put(board, after)
+    return not fits(board.places)
+
+
+def _put(board: Board, releases: Iterable[Release]) -> None:
+    for release in releases:
+        resident = Resident(
+            training=release.training,
+            devices=release.devices,
+            request_mib=release.request_mib,
+            started_at_s=board.snapshot.now_s,
+        )
+        for place in board.places:
+            if place.device.id in release.devices:
+                place.put(resident)
 
 
 def waited_beyond_bound(outcomes: Sequence[Outcome], max_wait_seconds: float) -> int:
