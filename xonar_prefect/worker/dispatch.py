@@ -12,7 +12,7 @@ import anyio.to_thread
 from prefect.client.schemas.objects import FlowRun
 
 from xonar_prefect.core.decisions import Release
-from xonar_prefect.core.interference import InterferenceModel, Load
+from xonar_prefect.core.interference import InterferenceModel, KeptModel, Load
 from xonar_prefect.core.ledger import SlotState
 from xonar_prefect.core.memory import request_mib
 from xonar_prefect.core.models import Limits, Snapshot
@@ -76,6 +76,7 @@ class Dispatch:
         self._runs_without_device = runs_without_device
         self._runs_directory = runs_directory
         self._clock = clock
+        self._interference = KeptModel()
 
     async def decide(self) -> list[FlowRun]:
         """Decide once for every held run, and hand over what is released.
@@ -120,7 +121,7 @@ class Dispatch:
         host = await anyio.to_thread.run_sync(self._host.read, self._slots.holding)
         await self._peaks.note(self._slots, host)
         stored = await anyio.to_thread.run_sync(self._store.profiles)
-        return Snapshot(
+        snapshot = Snapshot(
             now_s=self._clock(),
             held=tuple(
                 training
@@ -134,6 +135,7 @@ class Dispatch:
             durations=await anyio.to_thread.run_sync(self._store.mean_durations),
             limits=limits,
         )
+        return replace(snapshot, interference=self._interference.of(snapshot))
 
     def _starting(self) -> int:
         """Return how many trainings were released and have not begun to train."""
@@ -151,7 +153,7 @@ class Dispatch:
         if not releases:
             return []
         model_of = {device.id: device.model for device in snapshot.devices}
-        interference = InterferenceModel.of(snapshot)
+        interference = snapshot.interference or InterferenceModel.of(snapshot)
         released: list[FlowRun] = []
         for release in releases:
             model = model_of[release.devices[0]] if release.devices else _FALLBACK_MODEL
@@ -162,9 +164,8 @@ class Dispatch:
                 self._host.disk.doubt()  # should it be the reason, it is shown as one
                 break
             self._in_flight.begin(release.training.run_id)
-            self._expect(slot, interference)
-            for partner in self._slots.partners(slot):
-                self._expect(partner, interference)
+            for each in (slot, *self._slots.partners(slot)):
+                self._expect(each, interference)
             released.append(queue.flow_runs[release.training.run_id])
         self._picture.released([str(flow_run.id) for flow_run in released])
         await self._submit(released)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,12 @@ from tests.core.building import (
 )
 from xonar_prefect.core.interference import (
     InterferenceModel,
+    KeptModel,
     Load,
     mean_number_active,
     prior_slowdown,
 )
+from xonar_prefect.core.interference.learning import NOTHING_LEARNT
 from xonar_prefect.core.models import (
     Observation,
     Profile,
@@ -235,3 +238,19 @@ def test_snapshot_gives_the_fractions_of_held_running_and_absent_kinds() -> None
 def test_load_of_a_training_is_its_kind_and_activity_on_that_model() -> None:
     assert Load.of(training("a", active=0.3), MODEL) == Load("a", 0.3)
     assert Load.of(training("a", active=0.3), "A100") == Load("a", None)
+
+
+def test_a_model_is_kept_until_there_is_something_new_to_learn_from() -> None:
+    kept = KeptModel()
+    seen = (observation("a", "b", slowdown=1.7),)
+    held = (training("a", active=0.5), training("b", active=0.6))
+    now = Snapshot(now_s=0.0, held=held, devices=(device(),), observations=seen)
+    first = kept.of(now)
+    assert first == InterferenceModel.of(now)
+    assert kept.of(replace(now, now_s=60.0)) is first
+
+    known = replace(now, held=(training("a", active=0.9), held[1]))
+    more = replace(now, observations=(*seen, observation("b", "a", slowdown=1.2)))
+    for news in (known, more):
+        assert kept.of(news) == InterferenceModel.of(news) != first
+    assert kept.of(replace(now, observations=())) == InterferenceModel({}, NOTHING_LEARNT)

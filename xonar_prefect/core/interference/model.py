@@ -56,13 +56,8 @@ class InterferenceModel:
         """Build the model from all that a snapshot knows."""
         if not snapshot.observations:
             return cls({}, NOTHING_LEARNT)
-        trainings = [*snapshot.held]
-        trainings += [r.training for device in snapshot.devices for r in device.residents]
-        profiles = [profile for t in trainings for profile in t.profiles.values()]
-        parameters = {t.profile_key: t.parameters for t in trainings if t.profile_key is not None}
-        return cls.from_observations(
-            snapshot.observations, [*snapshot.profiles, *profiles], parameters
-        )
+        fractions, parameters = _known_of_kinds(snapshot)
+        return cls._learnt(snapshot.observations, fractions, parameters)
 
     @classmethod
     def from_observations(
@@ -78,12 +73,16 @@ class InterferenceModel:
             profiles: Profiles of the kinds in them.
             parameters: What shapes the work of these kinds, by profile key.
         """
-        fractions = {
-            (p.device_model, p.key): p.active_fraction
-            for p in profiles
-            if p.active_fraction is not None
-        }
-        known = {key: likeness_of(values) for key, values in (parameters or {}).items()}
+        return cls._learnt(observations, _fractions_of(profiles), parameters or {})
+
+    @classmethod
+    def _learnt(
+        cls,
+        observations: Iterable[Observation],
+        fractions: Mapping[At, float],
+        parameters: Mapping[str, Mapping[str, str]],
+    ) -> InterferenceModel:
+        known = {key: likeness_of(values) for key, values in parameters.items()}
         likenesses = {key: likeness for key, likeness in known.items() if likeness is not None}
         return cls(fractions, learn(observations, fractions, likenesses))
 
@@ -148,6 +147,45 @@ class InterferenceModel:
     def _likely_fraction(self, load: Load, device_model: str) -> float:
         fraction = self._fraction(load, device_model)
         return UNKNOWN_FRACTION if fraction is None else fraction
+
+
+class KeptModel:
+    """The model of one snapshot after the other, learnt anew only where there is something new.
+
+    With thousands of observations learning takes longer than deciding.
+    """
+
+    def __init__(self) -> None:
+        self._from: tuple[object, ...] = ()
+        self._model: InterferenceModel | None = None
+
+    def of(self, snapshot: Snapshot) -> InterferenceModel:
+        """Return what `InterferenceModel.of` would build."""
+        if not snapshot.observations:
+            return InterferenceModel.of(snapshot)
+        made_from = (snapshot.observations, *_known_of_kinds(snapshot))
+        if self._model is None or made_from != self._from:
+            self._from, self._model = made_from, InterferenceModel.of(snapshot)
+        return self._model
+
+
+def _known_of_kinds(
+    snapshot: Snapshot,
+) -> tuple[dict[At, float], dict[str, Mapping[str, str]]]:
+    """Return what is known of kinds: their active fractions, and what shapes their work."""
+    trainings = [*snapshot.held]
+    trainings += [r.training for device in snapshot.devices for r in device.residents]
+    profiles = [profile for t in trainings for profile in t.profiles.values()]
+    parameters = {t.profile_key: t.parameters for t in trainings if t.profile_key is not None}
+    return _fractions_of([*snapshot.profiles, *profiles]), parameters
+
+
+def _fractions_of(profiles: Iterable[Profile]) -> dict[At, float]:
+    return {
+        (p.device_model, p.key): p.active_fraction
+        for p in profiles
+        if p.active_fraction is not None
+    }
 
 
 def _set_at(
