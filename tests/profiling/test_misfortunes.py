@@ -179,3 +179,38 @@ def test_a_training_that_changes_is_measured_again(monkeypatch: pytest.MonkeyPat
     assert before is not None
     assert after is not None
     assert after.step_seconds > 2 * before.step_seconds
+
+
+def test_what_changed_while_others_had_the_cores_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xonar_prefect.profiling.training._LEAST_BLOCK_SECONDS", 0.01)
+    training = MeasuredTraining(ProcessProbe(None), WINDOW)
+    asked = threading.Event()
+
+    def disturbed(_: Measurement) -> bool:
+        asked.set()
+        return False
+
+    monkeypatch.setattr(Measurement, "is_undisturbed", property(disturbed))
+    later: list[Measurement] = []
+    measured = threading.Event()
+
+    def watch() -> None:
+        training.measure()
+        measured.set()
+        later.extend(training.changes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    with training.attempt():
+        for _ in steps(range(20_000)):
+            until = time.perf_counter() + (0.005 if measured.is_set() else 0.001)
+            while time.perf_counter() < until:
+                pass
+            if asked.is_set():
+                break
+    training.close()
+    thread.join(30)
+    assert asked.is_set()
+    assert later == []

@@ -254,6 +254,19 @@ async def test_a_new_profile_is_read_once_and_told_as_joint_beside_a_partner(
     assert profiled == ["alone", "beside"]
 
 
+async def test_what_is_published_again_beside_a_partner_is_no_figure_of_its_own(
+    supervision: Supervision, launch: Launching, learning: FakeLearning
+) -> None:
+    _, first = await launch("sleep 120", "first")
+    report(first, profiles_published=1)
+    assert await supervision.look(no_devices)
+    await launch("sleep 120", "partner")
+    report(first, profiles_published=2)
+    assert await supervision.look(no_devices)
+    assert learning.joint == [False, True]
+    assert not first.measured_beside_partner
+
+
 async def test_steps_beside_a_partner_that_has_ended_are_not_steps_beside_it(
     supervision: Supervision, launch: Launching
 ) -> None:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+UNDISTURBED = 0.05
+"""Share of a time that others may take, and it is still the training's own."""
+
 # A training that gets less of a core than this has no step time worth correcting.
 _MOST = 0.95
 # user nice system idle iowait irq softirq steal: all but idle and iowait is busy, and steal is no

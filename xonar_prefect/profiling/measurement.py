@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from xonar_prefect.profiling.activity import StepTimes
 from xonar_prefect.profiling.contention import (
+    UNDISTURBED,
     difference,
     displaced_fraction,
     undisturbed_fraction,
@@ -62,6 +63,11 @@ class Measurement:
     framework: str | None = None
     started_at_s: float | None = None
     ended_at_s: float | None = None
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether nobody else was seen to take much of the cores; on a GPU nobody ever is."""
+        return (self.displaced or 0.0) <= UNDISTURBED
 
     @property
     def active_fraction(self) -> float | None:

@@ -10,14 +10,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from xonar_prefect.profiling.contention import Account, difference, displaced_fraction
+from xonar_prefect.profiling.contention import (
+    UNDISTURBED,
+    Account,
+    difference,
+    displaced_fraction,
+)
 from xonar_prefect.profiling.estimate import Estimator
 from xonar_prefect.profiling.window import Window
 
 logger = logging.getLogger(__name__)
 
-# What others take beyond this is worth another try, so long: a partner may wait for the profile.
-_UNDISTURBED = 0.05
+# What others take is worth another try, so long: a partner may wait for the profile.
 _PATIENCE_SECONDS = 20.0
 
 
@@ -106,7 +110,7 @@ class Measuring:
         last = self._read_account()
         self._stretch.close(last)
         self.result.close(last)
-        if self._stretch.displaced <= _UNDISTURBED:
+        if self._stretch.displaced <= UNDISTURBED:
             self.result = self._stretch
             return True
         if is_last or self.active_clock is None or not self._has_time:

@@ -144,6 +144,7 @@ class MeasuredTraining:
         if self._measured is None:
             return
         session, known = self._measured
+        told = known
         patience = 1.0
         while known.estimate is not None:
             watch = ChangeWatch(
@@ -156,8 +157,9 @@ class MeasuredTraining:
             measurement = self._measure(session)
             if measurement.estimate is None or measurement.estimate.steps < self._window.minimum:
                 return
-            if is_news(_pace(known), _pace(measurement)):
+            if measurement.is_undisturbed and is_news(_pace(told), _pace(measurement)):
                 yield measurement
+                told = measurement
             else:  # a partner, most likely: they come and go
                 patience *= 2
             known = measurement

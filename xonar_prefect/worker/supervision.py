@@ -136,11 +136,15 @@ class Supervision:
     async def _take_in_profiles(self, slot: Slot) -> bool:
         if slot.status is None or slot.status.profiles_published <= slot.profiles_read:
             return False
-        if slot.profiles_read == 0:  # published again later, it is still the first measurement
-            shared = any(window.partners for window in slot.meter.co_runs)
-            slot.measured_beside_partner |= shared or bool(self._slots.partners(slot))
+        shared = any(window.partners for window in slot.meter.co_runs)
+        shared |= bool(self._slots.partners(slot))
+        if slot.profiles_read == 0:
+            slot.measured_beside_partner |= shared
         try:
-            await self._learning.read_profiles(slot, joint=slot.measured_beside_partner)
+            # Published again, it may be what a partner has made of it, or a higher peak, and that
+            # counts either way.
+            joint = slot.measured_beside_partner or shared
+            await self._learning.read_profiles(slot, joint=joint)
         except (httpx.HTTPError, StoreError) as error:  # the training's life goes on without it
             _logger.warning("The profile of %s cannot be read yet: %s", slot.entry.name, error)
             return False
