@@ -107,7 +107,7 @@ def test_interrupt_ends_with_130_and_no_traceback(xonar, monkeypatch) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gpus, "local_trainings", interrupted)
+    monkeypatch.setattr(gpus, "local_devices", interrupted)
     ended = xonar("gpus")
     assert (ended.status, ended.output, ended.errors) == (130, "", "")
 

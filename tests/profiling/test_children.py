@@ -18,6 +18,11 @@ from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
 from xonar_prefect.profiling.window import Window
 
+_SAYS_IT_HAS_THREADS = (
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),  # Python, from 3.12 on
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # JAX, once it was imported
+)
+
 STEPS = """
 import time
 from xonar_prefect import steps
@@ -26,6 +31,13 @@ for _ in steps(range(40)):
     while time.process_time() < until:
         pass
 """
+
+
+def forking(test: Callable[..., None]) -> Callable[..., None]:
+    """Let a test fork this process, although it has threads."""
+    for mark in _SAYS_IT_HAS_THREADS:
+        test = mark(test)
+    return test
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +90,7 @@ def test_steps_of_a_command_that_the_training_runs_are_measured() -> None:
     assert dict(os.environ) == before
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # this process has threads
+@forking
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_steps_of_workers_are_measured(method: str) -> None:
     measured_of_children(measure(lambda: in_processes(method)))
@@ -115,7 +127,7 @@ def test_the_time_of_processes_without_steps_counts() -> None:
     assert measurement.estimate.active_fraction > 0.3 / len(os.sched_getaffinity(0))
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@forking
 def test_a_child_forked_within_a_step_waits_for_no_lock_of_a_thread_it_has_not() -> None:
     probe = ProcessProbe(None)
     training = MeasuredTraining(probe, Window())
