@@ -167,7 +167,7 @@ def test_a_training_that_changes_is_measured_again(monkeypatch: pytest.MonkeyPat
         seconds = 0.001
         for _ in steps(range(20_000)):
             if first:
-                seconds = 0.005  # another batch size
+                seconds = 0.02  # another batch size
             until = time.perf_counter() + seconds
             while time.perf_counter() < until:
                 pass

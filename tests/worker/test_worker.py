@@ -66,9 +66,10 @@ async def test_a_training_is_profiled_alone_then_paired_with_its_kind_and_a_thir
     pairing = settings.model_copy(update={"policy": "complementary"})
     async with working(settings=pairing) as worker:
         slots = worker._parts.slots
+        # Both at once: the profile of the first may settle before the second is read.
         first = await pool.submit(name="first", parameters=parameters)
-        await eventually(lambda: slots.get(str(first.id)), 60)
         second = await pool.submit(name="second", parameters=parameters)
+        await eventually(lambda: slots.get(str(first.id)), 60)
         await code_is(
             pool, second, ReasonCode.PARTNER_UNPROFILED, ReasonCode.UNPROFILED_NEEDS_EMPTY_DEVICE
         )

@@ -246,7 +246,7 @@ async def test_a_parent_that_waits_on_a_held_child_is_named_on_the_child(
         reason = await state_is(pool, child, "AwaitingGPU")
         assert reason.startswith("Nothing but 'sweep' is in the way: it has started this training")
         assert "holds CPU core" in reason
-        (artifact,) = await pool.artifacts(child, "xonar-decision")
+        (artifact,) = await eventually(lambda: pool.artifacts(child, "xonar-decision"))
         assert artifact.description == reason
         pool.open("gate")
         await state_is(pool, child, "Completed")
