@@ -26,7 +26,6 @@ def completed(pool: Pool, store: Store, directory: Path, name: str, at_s: float)
     RunDirectory(directory / name).write(
         Status(phase="done", steps_done=100, stepping_seconds=20.0)
     )
-    now_s = time.time()
     store.record(
         LedgerEntry(
             run_id=run_id,
@@ -37,8 +36,8 @@ def completed(pool: Pool, store: Store, directory: Path, name: str, at_s: float)
             device_model="V100",
             profile_key="k",
             run_directory=str(directory / name),
-            reserved_at_s=now_s + at_s,
-            ended_at_s=now_s + at_s + 25,
+            reserved_at_s=at_s,
+            ended_at_s=at_s + 25,
             co_runs=(CoRun(partners=("x",), partner_keys=("k",), steps=90, seconds=18.0),),
         )
     )
@@ -56,8 +55,9 @@ def history(pool: Pool, store: Store, tmp_path: Path) -> Pool:
     )
     recipe = Recipe(flow="flow", entrypoint=None, task="train")
     store.ingest_profile("a", profile, recipe, 1.0)
+    begun_at_s = time.time()  # once: submitting them takes its time
     for number in range(3):
-        completed(pool, store, tmp_path, f"run-{number}", 25.0 * (number // 2))
+        completed(pool, store, tmp_path, f"run-{number}", begun_at_s + 25.0 * (number // 2))
     return pool
 
 
