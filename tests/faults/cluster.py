@@ -26,6 +26,7 @@ from xonar_prefect.worker.worker import XonarWorker
 
 POOL = "trial"
 RESTART_SECONDS = 1.0
+STOP_SECONDS = 20.0
 _SETTINGS = {
     "XONAR_DEVICES": "cpu",
     "XONAR_HEADROOM_MIB": "0",
@@ -52,6 +53,7 @@ class Service:
         self.life: Life | None = None
         self._start = start
         self._ended_at: float | None = None
+        self._asked_at: float | None = None
         self._is_wanted = False
 
     @property
@@ -63,13 +65,21 @@ class Service:
         self._is_wanted = True
         self._ended_at = None
         if not self.alive:
+            self._asked_at = None
             self.life = self._start()
 
     def keep_up(self) -> bool:
-        """Start it a moment after it has died; return whether that was done."""
+        """Start it a moment after it has died; return whether that was done.
+
+        What was asked to end and does not is killed, as a service manager does: Prefect's server
+        may wait for ever for a connection to close.
+        """
+        now = time.monotonic()
+        asked_at = self._asked_at
+        if self.life is not None and asked_at is not None and now - asked_at > STOP_SECONDS:
+            self.life.send(signal.SIGKILL)
         if not self._is_wanted or self.alive:
             return False
-        now = time.monotonic()
         self._ended_at = self._ended_at or now
         if now - self._ended_at < RESTART_SECONDS:
             return False
@@ -79,6 +89,7 @@ class Service:
     def end(self, number: signal.Signals) -> None:
         """Send a signal that ends it; it stays down until it is started."""
         self._is_wanted = False
+        self._asked_at = time.monotonic()
         if self.life is not None:
             self.life.send(number)
             self.life.thaw()
