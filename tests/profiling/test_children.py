@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.profiling.measuring import measure
 from xonar_prefect.profiling import step, steps
 from xonar_prefect.profiling.injection import REPORTS_VARIABLE
 from xonar_prefect.profiling.measurement import Measurement
@@ -45,20 +46,6 @@ def nobody_above_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REPORTS_VARIABLE, raising=False)
 
 
-def measure(train: Callable[[], object]) -> Measurement:
-    training = MeasuredTraining(ProcessProbe(None), Window())
-    found: list[Measurement] = []
-    thread = threading.Thread(target=lambda: found.append(training.measure()))
-    thread.start()
-    try:
-        with training.attempt():
-            train()
-    finally:
-        training.close()
-        thread.join(30)
-    return found[0]
-
-
 def take_steps() -> None:
     exec(STEPS, {})  # noqa: S102
 
@@ -86,14 +73,14 @@ def measured_of_children(measurement: Measurement) -> None:
 def test_steps_of_a_command_that_the_training_runs_are_measured() -> None:
     before = dict(os.environ)
     train = [sys.executable, "-c", STEPS]
-    measured_of_children(measure(lambda: subprocess.run(train, check=True)))
+    measured_of_children(measure(lambda: subprocess.run(train, check=True), Window()))
     assert dict(os.environ) == before
 
 
 @forking
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_steps_of_workers_are_measured(method: str) -> None:
-    measured_of_children(measure(lambda: in_processes(method)))
+    measured_of_children(measure(lambda: in_processes(method), Window()))
 
 
 def test_own_steps_win() -> None:
@@ -103,7 +90,7 @@ def test_own_steps_win() -> None:
             pass
         assert child.wait() == 0
 
-    estimate = measure(train).estimate
+    estimate = measure(train, Window()).estimate
     assert estimate is not None
     assert estimate.step_seconds < 0.004
 
@@ -120,7 +107,7 @@ def test_the_time_of_processes_without_steps_counts() -> None:
             subprocess.run([sys.executable, "-c", f"{idle} time.sleep(0.02)"], check=True)
             server.kill()
 
-    measurement = measure(train)
+    measurement = measure(train, Window())
     assert measurement.estimate is not None
     assert measurement.estimate.active_fraction is not None
     # One core is busy, as far as this process was given one.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.profiling.measuring import measure
 from xonar_prefect.profiling import frameworks, steps
 from xonar_prefect.profiling.file_tracer import FileTracer
 from xonar_prefect.profiling.measurement import Measurement
@@ -22,30 +23,16 @@ from xonar_prefect.profiling.window import Window
 WINDOW = Window(warm_up=1, minimum=3, maximum=6)
 
 
-def measure(train: Callable[[], object], window: Window = WINDOW) -> Measurement:
-    training = MeasuredTraining(ProcessProbe(None), window)
-    found: list[Measurement] = []
-    thread = threading.Thread(target=lambda: found.append(training.measure()))
-    thread.start()
-    try:
-        with training.attempt():
-            train()
-    finally:
-        training.close()
-        thread.join(30)
-    return found[0]
-
-
 def test_no_steps_at_all_give_no_profile() -> None:
-    assert measure(lambda: None) == Measurement()
+    assert measure(lambda: None, WINDOW) == Measurement()
 
 
 def test_one_step_gives_no_profile_beyond_the_warm_up() -> None:
-    assert measure(lambda: list(steps(range(1)))) == Measurement()
+    assert measure(lambda: list(steps(range(1))), WINDOW) == Measurement()
 
 
 def test_one_step_after_the_warm_up_has_no_interval() -> None:
-    estimate = measure(lambda: list(steps(range(2)))).estimate
+    estimate = measure(lambda: list(steps(range(2))), WINDOW).estimate
     assert estimate is not None
     assert estimate.steps == 1
     assert estimate.step_seconds_interval is estimate.active_fraction_interval is None
@@ -70,7 +57,7 @@ def test_a_step_that_raises_leaves_those_before_it() -> None:
                 raise ArithmeticError("loss is not finite")
 
     with pytest.raises(ArithmeticError):
-        measure(train)
+        measure(train, WINDOW)
 
 
 class BrokenTracer(FileTracer):
@@ -120,7 +107,7 @@ def test_a_trace_that_cannot_be_had_costs_the_split_and_nothing_else(
     tracer: BrokenTracer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frameworks, "tracer", lambda: tracer)
-    measurement = measure(lambda: list(steps(range(400))))
+    measurement = measure(lambda: list(steps(range(400))), WINDOW)
     assert measurement.estimate is not None
     profile = profile_of(
         measurement,

@@ -30,9 +30,9 @@ def refuse_impossible(board: Board) -> None:
     # What was never read may be of any model and any size.
     unknown = sum(place.device.memory_mib == 0 for place in board.places)
     most = max(whole.values(), default=0)
-    one_of_each = {_sort(place): place for place in board.places}
-    counts = Counter(_sort(place) for place in board.places)
-    alike = [(one_of_each[sort], count) for sort, count in counts.items()]
+    one_of_each = {_group_of(place): place for place in board.places}
+    counts = Counter(_group_of(place) for place in board.places)
+    alike = [(one_of_each[group], count) for group, count in counts.items()]
     for kind, training in tuple(board.queue):
         if training.gpus > 1 and training.gpus > most + unknown:
             board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
@@ -43,7 +43,7 @@ def refuse_impossible(board: Board) -> None:
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
 
 
-def _sort(place: Place) -> tuple[object, ...]:
+def _group_of(place: Place) -> tuple[object, ...]:
     """Return what makes devices alike to whoever asks for memory or for several of them."""
     return (*place.memory_type, place.device.is_slice)
 
