@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from tests.faults.diary import Diary
+from tests.faults.diary import Diary, Entry
 from tests.faults.journal import Journal
 from xonar_prefect.core.ledger import LedgerEntry
 from xonar_prefect.worker.processes import started_ticks
@@ -39,13 +39,14 @@ class Occupancy:
         self._judge("reserved", reserved)
         living: dict[str, list[int]] = defaultdict(list)
         for run_id in diary.runs():
-            notes = diary.of(run_id)
-            pids = {note.pid for note in notes} | {
-                int(note.facts["left_pid"]) for note in notes if "left_pid" in note.facts
-            }
-            alive = [pid for pid in sorted(pids) if self._lives(pid)]  # each is looked at
-            if alive:
-                for device in notes[0].facts["devices"]:
+            # A run that was requeued has several lives, each on devices of its own.
+            lives: dict[int, list[Entry]] = defaultdict(list)
+            for note in diary.of(run_id):
+                lives[note.pid].append(note)
+            for pid, notes in lives.items():
+                left = {note.facts["left_pid"] for note in notes if "left_pid" in note.facts}
+                alive = [each for each in (pid, *left) if self._lives(each)]  # each is looked at
+                for device in notes[0].facts["devices"] if alive else ():
                     living[device].append(int(notes[0].facts["request_mib"]))
         self._judge("living", living)
 
