@@ -20,15 +20,13 @@ from xonar_prefect.core.models import Limits
 from xonar_prefect.core.quarantine import FailFastRule
 from xonar_prefect.errors import MisspeltSettingError, WrongSettingError
 from xonar_prefect.fields import expected
-from xonar_prefect.profiling.injection import REPORTS_VARIABLE, STARTER_VARIABLE
+from xonar_prefect.profiling.injection import REPORTS_VARIABLE
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
 
 _PREFIX = "XONAR_"
 _FILE = ".env"
 # Not settings, but ours all the same: no misspelt settings.
-_OTHER_VARIABLES = frozenset(
-    {RUN_DIRECTORY_VARIABLE, REPORTS_VARIABLE, STARTER_VARIABLE, "XONAR_DEMO_HOME"}
-)
+_OTHER_VARIABLES = frozenset({RUN_DIRECTORY_VARIABLE, REPORTS_VARIABLE, "XONAR_DEMO_HOME"})
 _TEST_PREFIXES = ("XONAR_TEST_", "XONAR_CHAOS_", "XONAR_RACE_")
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from xonar_prefect.profiling.injection import REPORTS_VARIABLE
 from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
 from xonar_prefect.profiling.window import Window
+from xonar_prefect.run_directory import RunDirectory
 
 _SAYS_IT_HAS_THREADS = (
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),  # Python, from 3.12 on
@@ -143,3 +145,48 @@ def test_a_child_forked_within_a_step_waits_for_no_lock_of_a_thread_it_has_not()
     training.close()
     thread.join()
     assert training.measure().estimate is not None
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_steps_of_a_worker_are_the_progress_of_the_training(tmp_path: Path, *, wanted: bool) -> None:
+    directory = RunDirectory(tmp_path)
+    training = MeasuredTraining(ProcessProbe(directory), Window(), wanted=wanted)
+    with training.attempt():
+        in_processes("spawn", number=1)
+    training.close()
+    assert (training.measure().estimate is not None) == wanted
+    status = directory.read_status()
+    assert status is not None
+    assert (status.phase, status.steps_done, status.steps_total) == ("done", 40, 40)
+    assert status.stepping_seconds >= 40 * 0.004
+    assert status.last_step_at_s is not None
+
+
+TORCH = """
+class cuda:
+    is_initialized = staticmethod(lambda: False)
+    device_count = staticmethod(lambda: 1)
+    class get_device_properties:
+        total_memory = 16_000 * 1024 * 1024
+        def __init__(self, gpu):
+            pass
+    def _lazy_call(call):
+        call()
+    def set_per_process_memory_fraction(fraction, gpu):
+        print(f"GPU {gpu}: {fraction}")
+"""
+
+
+def test_a_cap_holds_in_the_processes_that_a_training_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(TORCH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    training = MeasuredTraining(
+        ProcessProbe(None), Window(), on_gpu=True, wanted=False, memory_limit_mib=4_000
+    )
+    with training.attempt():
+        train = [sys.executable, "-c", "import torch"]
+        said = subprocess.run(train, check=True, stdout=subprocess.PIPE, text=True).stdout
+    training.close()
+    assert said == "GPU 0: 0.25\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
+from xonar_prefect.profiling.counting import Progress
 from xonar_prefect.profiling.processes import ProcessTree
 from xonar_prefect.profiling.progress import Reporter
 from xonar_prefect.profiling.session import Session
@@ -131,3 +132,32 @@ def test_a_run_directory_that_is_gone_harms_nobody(tmp_path: Path) -> None:
 def test_without_a_run_directory_memory_is_sampled_all_the_same() -> None:
     reporter = Reporter(None, ProcessTree())
     assert reporter.peak_resident_mib is not None
+
+
+def test_steps_of_processes_that_it_started_are_its_steps(
+    directory: RunDirectory, reporter: Reporter
+) -> None:
+    first = a_session()
+    reporter.begin(first, profiling=False)
+    take_steps(first, 3)
+    first.finish()
+    reporter.end(first)
+    second = a_session()
+    reporter.begin(second, lambda: (Progress(4, 2.0, 9.0), 6), profiling=True)
+    until(lambda: status(directory).steps_done == 7)
+    found = status(directory)
+    assert (found.phase, found.steps_total, found.last_step_at_s) == ("profiling", 9, 9.0)
+    second.finish()
+    reporter.end(second)
+    assert (status(directory).steps_done, status(directory).steps_total) == (7, 7)
+
+
+def test_own_steps_count_before_those_of_other_processes(
+    directory: RunDirectory, reporter: Reporter
+) -> None:
+    session = a_session()
+    reporter.begin(session, lambda: (Progress(4, 2.0, 9.0), 6), profiling=False)
+    take_steps(session, 1)
+    session.finish()
+    reporter.end(session)
+    assert status(directory).steps_done == 1

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from xonar_prefect.core.models import Profile
-from xonar_prefect.profiling.reports import Report, merge, own_rank, read_reports
+from xonar_prefect.profiling.reports import (
+    Report,
+    merge,
+    own_rank,
+    progress_directory,
+    progress_of,
+    read_reports,
+    read_statuses,
+)
+from xonar_prefect.run_directory import Status
 
 ONE = Profile(
     key="command",
@@ -159,3 +168,49 @@ def test_the_rank_is_what_the_launcher_says(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert own_rank() == rank
+
+
+def status(steps: int, *, began_s: float, ended_s: float, total: int | None = None) -> Status:
+    return Status(
+        steps_done=steps,
+        steps_total=total,
+        stepping_seconds=ended_s - began_s,
+        last_step_at_s=ended_s,
+    )
+
+
+def test_workers_of_one_training_have_got_as_far_as_the_furthest() -> None:
+    workers = [
+        status(20, began_s=0.0, ended_s=10.0, total=40),
+        status(19, began_s=0.5, ended_s=9.0, total=40),
+    ]
+    progress, total = progress_of(workers)
+    assert (progress.steps_done, progress.stepping_seconds, total) == (20, 10.0, 40)
+    assert progress.last_step_at_s == 10.0
+
+
+def test_trainings_that_follow_one_another_add_up() -> None:
+    later = status(5, began_s=12.0, ended_s=14.0, total=10)
+    progress, total = progress_of([later, status(20, began_s=0.0, ended_s=10.0, total=20)])
+    assert (progress.steps_done, progress.stepping_seconds, total) == (25, 12.0, 30)
+
+
+def test_without_a_step_there_is_no_progress() -> None:
+    progress, total = progress_of([])
+    assert (progress.steps_done, total) == (0, None)
+
+
+def test_only_who_took_a_step_is_read(tmp_path: Path) -> None:
+    assert read_statuses(tmp_path) == []
+    own = progress_directory(tmp_path)
+    assert own is not None
+    own.write(Status())
+    assert read_statuses(tmp_path) == []
+    own.write(status(3, began_s=0.0, ended_s=1.0))
+    assert [each.steps_done for each in read_statuses(tmp_path)] == [3]
+
+
+def test_where_nothing_can_be_written_nobody_reports_progress(tmp_path: Path) -> None:
+    (tmp_path / "progress").write_text("in the way")
+    assert progress_directory(tmp_path) is None
+    assert read_statuses(tmp_path) == []

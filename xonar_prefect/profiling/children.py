@@ -9,11 +9,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from xonar_prefect.profiling.counting import Progress
 from xonar_prefect.profiling.estimate import Estimate
-from xonar_prefect.profiling.injection import REPORTS_VARIABLE, reports_directory, watched
+from xonar_prefect.profiling.injection import REPORTS_VARIABLE, Orders, reports_directory, watched
 from xonar_prefect.profiling.marks import measure_forked
 from xonar_prefect.profiling.measurement import Measurement, Split
-from xonar_prefect.profiling.reports import Report, merge, read_reports
+from xonar_prefect.profiling.reports import Report, merge, progress_of, read_reports, read_statuses
 
 _LOOK_SECONDS = 1.0
 
@@ -24,29 +25,37 @@ class Children:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._last: Sequence[Report] = ()
+        self._last_progress: tuple[Progress, int | None] = Progress(), None
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self, *, measure: bool, memory_limit_mib: int | None) -> Iterator[None]:
         """Have processes that are started or forked while the body runs watch themselves.
 
         They learn of it from the environment of this process; where one above does so already,
         they report to that.
+
+        Args:
+            measure: False to have them count their steps only.
+            memory_limit_mib: Cap of each one's allocator on each GPU.
         """
         if REPORTS_VARIABLE in os.environ:
             yield
             return
-        with reports_directory() as directory:
+        orders = Orders(starter=os.getppid(), measure=measure, memory_limit_mib=memory_limit_mib)
+        with reports_directory(orders) as directory:
             if directory is None:
                 yield
                 return
-            with _environment(watched(os.environ, directory, os.getppid())):
+            with _environment(watched(os.environ, directory)):
                 self._directory = directory
                 measure_forked(functools.partial(_watch_this_process, directory))
                 try:
                     yield
                 finally:
                     measure_forked(None)
-                    self._directory, self._last = None, read_reports(directory)
+                    self._last = read_reports(directory)
+                    self._last_progress = progress_of(read_statuses(directory))
+                    self._directory = None
 
     def measurement(self, over: threading.Event) -> Measurement:
         """Wait until all that take steps have measured enough, or until the training is over."""
@@ -55,6 +64,13 @@ class Children:
             if reports and all(each.settled for each in reports):
                 return _measurement(reports)
         return _measurement(self._reports())
+
+    def progress(self) -> tuple[Progress, int | None]:
+        """Return the steps that they have taken, and how many it will be; None when unknown."""
+        directory = self._directory
+        if directory is None:
+            return self._last_progress
+        return progress_of(read_statuses(directory))
 
     def peak_gpu_memory_mib(self) -> int | None:
         """Return the highest peak that one of them had on a GPU; None when unknown."""

@@ -12,7 +12,7 @@ from types import FrameType
 
 from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import CommandError
-from xonar_prefect.profiling.injection import reports_directory, watched
+from xonar_prefect.profiling.injection import Orders, reports_directory, watched
 from xonar_prefect.profiling.processes import describe_cores
 from xonar_prefect.profiling.reports import Report, merge, read_reports
 from xonar_prefect.profiling.sampling import ProcessSampler, Sampled
@@ -56,9 +56,9 @@ def profile_command(
     Raises:
         CommandError: It cannot be started.
     """
-    with reports_directory() as directory:
+    with reports_directory(Orders(starter=os.getpid())) as directory:
         if directory is not None:
-            environment = watched(environment, directory, os.getpid())
+            environment = watched(environment, directory)
         with _Forwarding() as forwarding:
             try:
                 process = subprocess.Popen(command, env=environment)

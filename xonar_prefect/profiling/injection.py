@@ -3,45 +3,67 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 REPORTS_VARIABLE = "XONAR_PROFILE_REPORTS"
-STARTER_VARIABLE = "XONAR_PROFILE_STARTER"
-"""Names the process whose child is the command, with all that counts as its activity."""
 
 _INJECTED = Path(__file__).parent / "injected"
+_ORDERS = "orders.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What the interpreters are told that are to watch themselves.
+
+    Attributes:
+        starter: The process whose child is the command, with all that counts as its activity.
+        measure: False to count steps only.
+        memory_limit_mib: Cap of each process's allocator on each GPU; None for no cap.
+    """
+
+    starter: int
+    measure: bool = True
+    memory_limit_mib: int | None = None
+
+    @classmethod
+    def read(cls, directory: Path) -> Orders:
+        """Read what they were told; raises OSError or ValueError."""
+        return cls(**json.loads((directory / _ORDERS).read_text(encoding="utf-8")))
 
 
 @contextlib.contextmanager
-def reports_directory() -> Iterator[Path | None]:
+def reports_directory(orders: Orders) -> Iterator[Path | None]:
     """Make a directory for reports while the body runs; None where that is impossible."""
+    directory = None
     try:
         directory = Path(tempfile.mkdtemp(prefix="xonar-profile-"))
+        (directory / _ORDERS).write_text(json.dumps(asdict(orders)), encoding="utf-8")
+        usable = True
     except OSError:  # a full disk keeps nobody from training
-        yield None
-        return
+        usable = False
     try:
-        yield directory
+        yield directory if usable else None
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
-def watched(environment: Mapping[str, str], directory: Path, starter: int) -> dict[str, str]:
-    """Return an environment whose interpreters report into a directory.
+def watched(environment: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return an environment whose interpreters watch themselves.
 
     Args:
         environment: As it would be.
-        directory: Where they report.
-        starter: The process that starts the command.
+        directory: Where they find their orders and report.
     """
     before = environment.get("PYTHONPATH")
     return {
         **environment,
         REPORTS_VARIABLE: str(directory),
-        STARTER_VARIABLE: str(starter),
         "PYTHONPATH": f"{_INJECTED}{os.pathsep}{before}" if before else str(_INJECTED),
     }

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from xonar_prefect.profiling.counting import Progress
 from xonar_prefect.profiling.processes import ProcessTree, own_peak_resident_mib
 from xonar_prefect.profiling.session import Session
 from xonar_prefect.run_directory import RunDirectory, Status
+
+ProgressOfChildren = Callable[[], "tuple[Progress, int | None]"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._before = Progress()
         self._session: Session | None = None
+        self._of_children: ProgressOfChildren = _no_children
         self._phase = "starting"
         self._published = 0
         self._peak_mib = 0
@@ -46,10 +50,20 @@ class Reporter:
         self._sample()
         return self._peak_mib or None
 
-    def begin(self, session: Session, *, profiling: bool) -> None:
-        """A training begins; `profiling` until `profiled` or `end`."""
+    def begin(
+        self, session: Session, of_children: ProgressOfChildren | None = None, *, profiling: bool
+    ) -> None:
+        """A training begins.
+
+        Args:
+            session: Its steps.
+            of_children: Those of processes that it started, with their total; they count where it
+                takes none itself.
+            profiling: It is measured, until `profiled` or `end`.
+        """
         with self._lock:
             self._session = session
+            self._of_children = of_children or _no_children
             self._phase = "profiling" if profiling else "training"
             self._stopped = False
             if self._thread is None:
@@ -73,7 +87,7 @@ class Reporter:
         with self._lock:
             if self._session is not session:
                 return
-            self._before = self._sum()
+            self._before, _ = self._sum()
             self._session = None
             self._phase = "done"
             self._stopped = True
@@ -103,24 +117,30 @@ class Reporter:
             self._peak_mib, self._tree.resident_mib(), own_peak_resident_mib() or 0
         )
 
-    def _sum(self) -> Progress:
-        now = Progress() if self._session is None else self._session.progress
-        return Progress(
-            steps_done=self._before.steps_done + now.steps_done,
-            stepping_seconds=self._before.stepping_seconds + now.stepping_seconds,
-            last_step_at_s=now.last_step_at_s or self._before.last_step_at_s,
+    def _sum(self) -> tuple[Progress, int | None]:
+        """Return the steps of all trainings here, and how many it will be; None when unknown."""
+        session, before = self._session, self._before
+        if session is None:
+            return before, None
+        now, total = session.progress, session.steps_total
+        if not now.steps_done:
+            of_children, total_of_children = self._of_children()
+            if of_children.steps_done:
+                now, total = of_children, total_of_children
+        progress = Progress(
+            steps_done=before.steps_done + now.steps_done,
+            stepping_seconds=before.stepping_seconds + now.stepping_seconds,
+            last_step_at_s=now.last_step_at_s or before.last_step_at_s,
         )
+        return progress, None if total is None else before.steps_done + total
 
     def _write(self) -> None:
         if self._directory is None:
             return
         with self._lock:
-            done = self._sum()
-            total = None if self._session is None else self._session.steps_total
+            done, total = self._sum()
             if self._phase == "done":
                 total = done.steps_done or None
-            elif total is not None:
-                total += self._before.steps_done
             status = Status(
                 phase="starting" if self._phase != "done" and not done.steps_done else self._phase,
                 steps_done=done.steps_done,
@@ -135,3 +155,7 @@ class Reporter:
                 self._directory.write(status)
             except OSError as error:
                 logger.warning("Progress cannot be written to %s: %s", self._directory.path, error)
+
+
+def _no_children() -> tuple[Progress, int | None]:
+    return Progress(), None

@@ -12,8 +12,11 @@ from typing import Any
 
 from xonar_prefect.core.codec import profile_from_dict, profile_to_dict
 from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling.counting import Progress
+from xonar_prefect.run_directory import RunDirectory, Status
 
 _SUFFIX = ".profile.json"
+_PROGRESS = "progress"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,60 @@ def merge(reports: Sequence[Report]) -> Profile | None:
     )
     busiest = max(profiles, key=lambda each: each.active_fraction or 0.0) if on_gpu else chief
     return _with_activity(merged, profiles, busiest)
+
+
+def progress_directory(directory: Path) -> RunDirectory | None:
+    """Make the directory into which this process writes its status; None where that fails."""
+    own = directory / _PROGRESS / str(os.getpid())
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return RunDirectory(own)
+
+
+def read_statuses(directory: Path) -> list[Status]:
+    """Read the status of every process that has taken a step."""
+    try:
+        found = [RunDirectory(own).read_status() for own in (directory / _PROGRESS).iterdir()]
+    except OSError:
+        return []
+    return [status for status in found if status is not None and status.steps_done > 0]
+
+
+def progress_of(statuses: Sequence[Status]) -> tuple[Progress, int | None]:
+    """Return the steps of all processes together, and how many it will be; None when unknown.
+
+    Those that step at the same time are workers of one training: the furthest of them counts.
+    Trainings that follow one another add up.
+    """
+    trainings: list[list[Status]] = []
+    for status in sorted(statuses, key=_began_s):
+        if trainings and _began_s(status) < max(map(_stepped_s, trainings[-1])):
+            trainings[-1].append(status)
+        else:
+            trainings.append([status])
+    furthest = [max(each, key=lambda status: status.steps_done) for each in trainings]
+    if not furthest:
+        return Progress(), None
+    steps_done = sum(status.steps_done for status in furthest)
+    latest = furthest[-1]
+    total = latest.steps_total
+    progress = Progress(
+        steps_done=steps_done,
+        stepping_seconds=sum(status.stepping_seconds for status in furthest),
+        last_step_at_s=max(map(_stepped_s, statuses)),
+    )
+    return progress, None if total is None else total + steps_done - latest.steps_done
+
+
+def _stepped_s(status: Status) -> float:
+    return status.last_step_at_s or 0.0
+
+
+def _began_s(status: Status) -> float:
+    """Return when its steps began at the latest; there may have been pauses between them."""
+    return _stepped_s(status) - status.stepping_seconds
 
 
 def _peak_memory_mib(reports: Sequence[Report], *, on_gpu: bool) -> int | None:

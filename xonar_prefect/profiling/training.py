@@ -70,7 +70,7 @@ class MeasuredTraining:
         on_gpu: Its active time is that of a GPU, not of the processor; None to find out from
             what its framework computes on.
         wanted: False to count and report steps only.
-        memory_limit_mib: Cap of the framework's allocator on each GPU.
+        memory_limit_mib: Cap of the framework's allocator on each GPU, in each process.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MeasuredTraining:
         self._window = window
         self._on_gpu = on_gpu
         self._wanted = wanted
-        self._memory_limit_mib = memory_limit_mib if on_gpu else None
+        self._memory_limit_mib = None if on_gpu is False else memory_limit_mib
         self._children = Children()
         self._session: Session | None = None
         self._measured: tuple[Session, Measurement] | None = None
@@ -190,14 +190,16 @@ class MeasuredTraining:
             self.gave_way = True
             return
         self.took_turn = True
-        self._probe.reporter.begin(session, profiling=self._wanted)
+        self._probe.reporter.begin(session, self._children.progress, profiling=self._wanted)
         if self._memory_limit_mib is not None:
             stack.enter_context(frameworks.limited_memory(self._memory_limit_mib))
         watch_users_profilers()
         stack.enter_context(watching_keras())
         stack.enter_context(watching_torch())
+        stack.enter_context(
+            self._children.watching(measure=self._wanted, memory_limit_mib=self._memory_limit_mib)
+        )
         if self._wanted:
-            stack.enter_context(self._children.watching())
             self._sessions.put(session)
 
     def peak_memory(self) -> tuple[int | None, str | None]:

@@ -12,11 +12,11 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 from xonar_prefect.profiling import frameworks
-from xonar_prefect.profiling.injection import STARTER_VARIABLE
+from xonar_prefect.profiling.injection import Orders
 from xonar_prefect.profiling.marks import measure_forked
 from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.profiling.processes import command_below, describe_cores
-from xonar_prefect.profiling.reports import Report, own_rank
+from xonar_prefect.profiling.reports import Report, own_rank, progress_directory
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
 from xonar_prefect.profiling.window import Window
 
@@ -33,11 +33,11 @@ def watch_this_process(directory: str) -> None:
     # What is logged from here would come between the lines of somebody else's program.
     logging.getLogger("xonar_prefect").addHandler(logging.NullHandler())
     logging.getLogger("xonar_prefect").propagate = False
-    starter = os.environ.get(STARTER_VARIABLE, "")
+    reports = Path(directory)
+    orders = Orders.read(reports)
 
     def watch() -> None:
-        command = command_below(int(starter)) if starter.isdigit() else os.getpid()
-        Watcher(Path(directory), Window(), command).start()
+        Watcher(reports, Window(), orders).start()
 
     watch()
     measure_forked(watch)
@@ -49,14 +49,20 @@ class Watcher:
     Args:
         directory: Where it reports.
         window: When to measure.
-        command: The process whose tree is active: this one, or one above it.
+        orders: What it was told.
     """
 
-    def __init__(self, directory: Path, window: Window, command: int) -> None:
+    def __init__(self, directory: Path, window: Window, orders: Orders) -> None:
         self._directory = directory
         self._pid = os.getpid()
-        self._probe = ProcessProbe(None, command)
-        self._training = MeasuredTraining(self._probe, window, on_gpu=None)
+        self._probe = ProcessProbe(progress_directory(directory), command_below(orders.starter))
+        self._training = MeasuredTraining(
+            self._probe,
+            window,
+            on_gpu=None,
+            wanted=orders.measure,
+            memory_limit_mib=orders.memory_limit_mib,
+        )
         self._attempt = ExitStack()
         self._measurement: Measurement | None = None
         self._over = threading.Event()
