@@ -96,6 +96,6 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # From afar PyTorch comes with gigabytes of CUDA. So it is only taken from a directory that pip was told
 # to look in; without one, what is tested with it is skipped.
 	@if $(VENV)/bin/pip install --quiet --no-index --no-deps --constraint constraints.txt torch 2>/dev/null; \
-	  then $(VENV)/bin/pip install --quiet --constraint constraints.txt torch; \
+	  then $(VENV)/bin/pip install --quiet --constraint constraints.txt torch transformers accelerate; \
 	  else echo "No PyTorch lies on this machine: the tests that need it will be skipped."; fi
 	touch $@

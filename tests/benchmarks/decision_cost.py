@@ -1,4 +1,4 @@
-"""What one decision costs, by the length of the queue, the number of kinds and of devices.
+"""What one decision costs, by the queue, its kinds, the devices and their free slots.
 
 Time is that of the processor, so that other work on the machine counts less. Run with
 `python -m tests.benchmarks.decision_cost`.
@@ -27,8 +27,8 @@ CASES = (
 )
 
 
-def moment(held: int, kinds: int, devices: int) -> Snapshot:
-    """Return a queue before devices of which half have one training each, the rest two."""
+def moment(held: int, kinds: int, devices: int, free: int) -> Snapshot:
+    """Return a queue before devices of which `free` have one training each, the rest two."""
 
     # as in a worker, those of a kind share what is known of it
     known = [
@@ -51,11 +51,12 @@ def moment(held: int, kinds: int, devices: int) -> Snapshot:
             remaining_seconds=seconds,
         )
 
+    with_room = range(0, devices, devices // free)
     waiting = [one(f"t{number}", number, 60.0 + number * 7919 % 36000) for number in range(held)]
     there = [
         [
             resident(one(f"r{index}-{slot}", index + slot, 600.0 + index), 4000, on=[index])
-            for slot in range(1 + index % 2)
+            for slot in range(1 if index in with_room else 2)
         ]
         for index in range(devices)
     ]
@@ -89,6 +90,7 @@ def main() -> None:
         "held",
         "kinds",
         "devices",
+        "free slots",
         "with holds",
         "first",
         "without",
@@ -96,12 +98,13 @@ def main() -> None:
     )
     for name in options.policies:
         for held, kinds, devices in CASES:
-            now = moment(held, kinds, devices)
-            figures = []
-            for wanted in (True, False):
-                spent = _spent(name, replace(now, holds_wanted=wanted), options.repeat)
-                figures += [f"{min(spent):.1f}", f"{spent[0]:.1f}"]
-            table.add_row(name, f"{held:,}", f"{kinds:,}", str(devices), *figures)
+            for free in (1, devices // 2):
+                now = moment(held, kinds, devices, free)
+                figures = []
+                for wanted in (True, False):
+                    spent = _spent(name, replace(now, holds_wanted=wanted), options.repeat)
+                    figures += [f"{min(spent):.1f}", f"{spent[0]:.1f}"]
+                table.add_row(name, f"{held:,}", f"{kinds:,}", str(devices), str(free), *figures)
     show(table)
 
 

@@ -172,6 +172,18 @@ def test_this_very_set_counts_more_than_the_same_training_with_others() -> None:
     assert with_b < 1.6  # type: ignore[operator]
 
 
+def test_a_set_that_is_seen_again_and_again_teaches_others_no_more() -> None:
+    profiles = [profile("a", 0.5), profile("b", 0.5)]
+    costs = [
+        model_of(
+            [observation("a", "b", slowdown=2.0, steps=10**6)] * count, profiles
+        ).lessons.sharing_costs[MODEL]
+        for count in (1, 2, 100)
+    ]
+    assert costs == pytest.approx([costs[0]] * 3, rel=1e-3)
+    assert costs[0] > 0.1
+
+
 def test_sharing_cost_is_learned_per_device_model() -> None:
     fractions = {f"k{i}": 0.3 + 0.05 * i for i in range(10)}
     seen = [

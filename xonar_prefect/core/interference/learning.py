@@ -43,6 +43,8 @@ _HALF_ACTIVE_PAIR = 0.25  # u * L of two half-active trainings
 
 At = tuple[str, str]  # device model and profile key
 SetAt = tuple[str, str, tuple[str, ...]]
+Seen = dict[SetAt, tuple[float, float]]
+"""The mean logarithm of the slowdown in each set, and its weight."""
 Alike = dict[Likeness, dict[str, float]]
 """How alike each kind is to one with a certain likeness, as far as somebody has asked."""
 
@@ -157,9 +159,9 @@ def learn(
     if not ordered:
         return NOTHING_LEARNT
     newest_s = max(observation.observed_at_s for observation in ordered)
-    weights = [_weight(observation, newest_s) for observation in ordered]
-    costs = _sharing_costs(ordered, weights, fractions)
-    cases = _cases(ordered, weights, fractions, costs)
+    seen = _by_set(ordered, newest_s)
+    costs = _sharing_costs(seen, fractions)
+    cases = _cases(seen, fractions, costs)
     means = _means(cases)
     suffering = Effects({}, {}, likenesses, K_SUFFERS)
     causing = Effects({}, {}, likenesses, K_CAUSES)
@@ -204,59 +206,56 @@ def _weight(observation: Observation, newest_s: float) -> float:
     return float(trust * 0.5 ** (age_s / HALF_LIFE_S))
 
 
-def _sharing_costs(
-    observations: Sequence[Observation], weights: Sequence[float], fractions: Mapping[At, float]
-) -> dict[str, float]:
-    """Fit the sharing cost of each device model; the prior weighs `K_DEVICE` half-active pairs."""
-    doubt = K_DEVICE * _HALF_ACTIVE_PAIR**2
-    fitted: dict[str, list[float]] = {}
-    for observation, weight in zip(observations, weights, strict=True):
-        model = observation.device_model
-        own, others, known = activity(
-            observation.profile_key, observation.partner_keys, model, fractions
-        )
-        if not known:
-            continue
-        overlap = own * mean_number_active(others)
-        sums = fitted.setdefault(model, [doubt * (1.0 + FIRST_SHARING_COST), doubt])
-        sums[0] += weight * overlap * (observation.slowdown - 1.0)
-        sums[1] += weight * overlap**2
-    return {model: max(0.0, excess / square) - 1.0 for model, (excess, square) in fitted.items()}
-
-
-def _cases(
-    observations: Sequence[Observation],
-    weights: Sequence[float],
-    fractions: Mapping[At, float],
-    costs: Mapping[str, float],
-) -> list[Case]:
-    """Gather what was observed of each set: one case each, however often it was seen."""
+def _by_set(observations: Iterable[Observation], newest_s: float) -> Seen:
+    """Gather what was observed of each set: one figure, however often it was seen."""
     totals: dict[SetAt, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for observation, weight in zip(observations, weights, strict=True):
+    for observation in observations:
+        weight = _weight(observation, newest_s)
         partners = tuple(sorted(observation.partner_keys))
         sums = totals[observation.device_model, observation.profile_key, partners]
         sums[0] += weight * math.log(observation.slowdown)
         sums[1] += weight
+    return {at: (total / weight, weight) for at, (total, weight) in totals.items()}
+
+
+def _sharing_costs(seen: Seen, fractions: Mapping[At, float]) -> dict[str, float]:
+    """Fit the sharing cost of each device model; the prior weighs `K_DEVICE` half-active pairs."""
+    doubt = K_DEVICE * _HALF_ACTIVE_PAIR**2
+    fitted: dict[str, list[float]] = {}
+    for (model, key, partners), (logarithm, weight) in seen.items():
+        own, others, known = activity(key, partners, model, fractions)
+        if not known:
+            continue
+        overlap = own * mean_number_active(others)
+        trust = _trust(weight)
+        sums = fitted.setdefault(model, [doubt * (1.0 + FIRST_SHARING_COST), doubt])
+        sums[0] += trust * overlap * (math.exp(logarithm) - 1.0)
+        sums[1] += trust * overlap**2
+    return {model: max(0.0, excess / square) - 1.0 for model, (excess, square) in fitted.items()}
+
+
+def _cases(seen: Seen, fractions: Mapping[At, float], costs: Mapping[str, float]) -> list[Case]:
+    """Return what the prior, with its sharing cost, leaves over of each set."""
     cases = []
-    for (model, key, partners), (total, weight) in totals.items():
+    for (model, key, partners), (logarithm, weight) in seen.items():
         own, others, _ = activity(key, partners, model, fractions)
         prior = prior_slowdown(own, others, costs.get(model, FIRST_SHARING_COST))
-        cases.append(Case(model, key, partners, total / weight - math.log(prior), weight))
+        cases.append(Case(model, key, partners, logarithm - math.log(prior), weight))
     return cases
 
 
 def _means(cases: Iterable[Case]) -> dict[str, float]:
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for case in cases:
-        trust = _trust(case)
+        trust = _trust(case.weight)
         sums[case.model][0] += trust * case.left_over
         sums[case.model][1] += trust
     return {model: total / (weight + K_MEAN) for model, (total, weight) in sums.items()}
 
 
-def _trust(case: Case) -> float:
+def _trust(weight: float) -> float:
     """Return how much a set says about others: at most as much as one that is known well."""
-    return min(1.0, case.weight)
+    return min(1.0, weight)
 
 
 def _suffering(
@@ -269,7 +268,7 @@ def _suffering(
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
     for case in cases:
-        trust = _trust(case)
+        trust = _trust(case.weight)
         left = case.left_over - means[case.model] - mean_cause(causing, case)
         sums[case.model, case.key] += trust * left
         weights[case.model, case.key] += trust
@@ -286,7 +285,7 @@ def _causing(
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
     for case in cases:
-        trust = _trust(case)
+        trust = _trust(case.weight)
         left = case.left_over - means[case.model] - suffering.of(case.model, case.key)
         for partner in set(case.partners):
             sums[case.model, partner] += trust * left
