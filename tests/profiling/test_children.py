@@ -148,7 +148,9 @@ def test_a_child_forked_within_a_step_waits_for_no_lock_of_a_thread_it_has_not()
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_steps_of_a_worker_are_the_progress_of_the_training(tmp_path: Path, *, wanted: bool) -> None:
+def test_steps_of_a_worker_are_the_progress_of_the_training(
+    tmp_path: Path, *, wanted: bool
+) -> None:
     directory = RunDirectory(tmp_path)
     training = MeasuredTraining(ProcessProbe(directory), Window(), wanted=wanted)
     with training.attempt():
