@@ -4,8 +4,9 @@
 
 Every training runs on one processor core, and waits in every step for a known time. The true
 fraction is computing / (computing + waiting), where computing is the kernel's account of the
-processor time of its process over the same steps: so it is known whoever else is on the core, and
-however much slower that makes the computing itself.
+processor time of its process over the same steps, and waiting the median of how long the waits
+took: so it is known whoever else is on the core now and then, and however much slower that makes
+the computing itself.
 
 Distributed trainings wait for a time that nobody can set: see `profile_distributed`.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +33,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.trainings import CHUNK_BYTES, TRAININGS, Pause, ThrottledRead, Wait, no_wait
+from xonar_prefect.profiling.measurement import Measurement
+from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+from xonar_prefect.profiling.window import Window
 
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
 WARM_UP, CALIBRATION = 10, 30
@@ -67,12 +73,29 @@ def feeder() -> Iterator[tuple[int, int]]:
         os.close(answer_read)
 
 
+@dataclass
+class Noting:
+    """Waits, and notes in every step what the processor has done by then and how long it waits."""
+
+    wait: Wait
+    notes: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        """Note it, and wait."""
+        now, used, began = time.time(), time.process_time(), time.perf_counter()
+        self.wait()
+        self.notes.append((now, used, time.perf_counter() - began))
+
+    def per_step(self, measurement: Measurement) -> tuple[float, float]:
+        """Return the processor time and the wait of a step, over those that were measured."""
+        began, ended = measurement.started_at_s or 0.0, measurement.ended_at_s or math.inf
+        notes = [note for note in self.notes if began <= note[0] <= ended]
+        _, used, waits = zip(*notes, strict=True)
+        return (used[-1] - used[0]) / (len(used) - 1), median(waits)
+
+
 def measure(name: str, fractions: Sequence[float], core: int) -> None:
     """Measure one training with all fractions and both ways to wait; prints lines of JSON."""
-    from xonar_prefect.profiling.measurement import Measurement
-    from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
-    from xonar_prefect.profiling.window import Window
-
     with feeder() as (requests, answers):
         os.sched_setaffinity(0, {core})
         train = TRAININGS[name][1]()
@@ -94,20 +117,20 @@ def measure(name: str, fractions: Sequence[float], core: int) -> None:
                     target=lambda training=training, found=found: found.append(training.measure())
                 )
                 thread.start()
-                used = time.process_time()
+                noting = Noting(wait)
                 with training.attempt():
-                    train(STEPS, wait)
-                used = (time.process_time() - used) / STEPS
+                    train(STEPS, noting)
                 training.close()
                 thread.join()
                 estimate = found[0].estimate
+                used, waited = noting.per_step(found[0])
                 print(  # noqa: T201
                     json.dumps(
                         {
                             "training": name,
                             "waits": kind,
                             "set": fraction,
-                            "true": used / (used + seconds),
+                            "true": used / (used + waited),
                             "measured": found[0].active_fraction,
                             "uncorrected": estimate.active_fraction if estimate else None,
                             "displaced": found[0].displaced,
