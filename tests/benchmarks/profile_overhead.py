@@ -1,8 +1,10 @@
 """What being profiled costs a training: `python -m tests.benchmarks.profile_overhead`.
 
 Blocks of steps of one process take turns: not watched, measured without end, traced, and only
-counted, as after the window. The ratio of a block to the unwatched one before it is one pair; the
-median of pairs is told. Start-up is the time of an interpreter that does nothing, watched or not.
+counted, as after the window. The ratio of a block to the unwatched ones around it is one pair; the
+median of pairs is told. Where a machine's own speed wanders by more than what is looked for, the
+steps of an empty loop tell more: all that they take is ours. Start-up is the time of an
+interpreter that does nothing, watched or not.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -25,19 +28,23 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.trainings import TRAININGS, no_wait
+from xonar_prefect.profiling.injection import Orders, reports_directory, watched
+from xonar_prefect.run_directory import RunDirectory
 
-BLOCK_STEPS, PAIRS = 30, 12
+BLOCK_STEPS, PAIRS = 15, 40
+EMPTY_STEPS = 50_000
+IDLE_SECONDS = 10.0
 STARTS = 15
 
 
-def modes() -> dict[str, Callable[[], Any]]:
-    """Return the ways in which a block of steps may be watched."""
+def modes(directory: RunDirectory | None = None) -> dict[str, Callable[[], Any]]:
+    """Return the ways in which a block of steps may be watched, progress told to a directory."""
     from xonar_prefect.profiling import frameworks
     from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
     from xonar_prefect.profiling.window import Window
 
     endless = Window(minimum=10**9, maximum=10**9)
-    probe = ProcessProbe(None)
+    probe = ProcessProbe(directory)
 
     @contextmanager
     def measured() -> Iterator[None]:
@@ -83,34 +90,66 @@ def measure(name: str, core: int) -> None:
         with watching():
             train(3, no_wait)
         pairs = []
+        plain = block()
         for _ in range(PAIRS):
-            plain = block()
             with watching():
-                watched = block()
-            pairs.append((watched[0] / plain[0], watched[1] / plain[1]))
+                its = block()
+            before, plain = plain, block()
+            pairs.append([2 * its[each] / (before[each] + plain[each]) for each in (0, 1)])
         result[mode] = [median(each) - 1 for each in zip(*pairs, strict=True)]
         result["step_ms"] = 1000 * plain[0] / BLOCK_STEPS
     print(json.dumps(result), flush=True)  # noqa: T201
 
 
+def measure_our_own(core: int) -> None:
+    """Measure steps in which nothing is done, and a training that takes none; prints JSON."""
+    os.sched_setaffinity(0, {core})
+    import xonar_prefect
+
+    result: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        watchings = modes(RunDirectory(Path(directory)))
+        for mode in ("measured", "after the window"):
+            with watchings[mode]():
+                used = time.thread_time()
+                for _ in xonar_prefect.steps(range(EMPTY_STEPS)):
+                    pass
+                result[mode] = (time.thread_time() - used) / EMPTY_STEPS
+        with watchings["after the window"]():
+            used = time.process_time()
+            time.sleep(IDLE_SECONDS)
+            result["reports"] = (time.process_time() - used) / IDLE_SECONDS
+    print(json.dumps(result), flush=True)  # noqa: T201
+
+
 def start_up(program: str = "pass") -> float:
     """Return the median of seconds that `xonar profile` adds to the start of an interpreter."""
-    from xonar_prefect.profiling import injected
 
-    plain = dict(os.environ)
-    path = [str(Path(injected.__file__ or "").parent), plain.get("PYTHONPATH", "")]
-    watched = {
-        **plain,
-        "PYTHONPATH": os.pathsep.join(path),
-        "XONAR_PROFILE_REPORTS": "/nonexistent",
-    }
-
-    def seconds(environment: dict[str, str]) -> float:
+    def seconds(environment: Mapping[str, str]) -> float:
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", program], env=environment, check=True)
         return time.perf_counter() - began
 
-    return median(seconds(watched) - seconds(plain) for _ in range(STARTS))
+    with reports_directory(Orders(starter=os.getpid())) as directory:
+        assert directory is not None, "there is no room for reports"
+        environment = watched(os.environ, directory)
+        return median(seconds(environment) - seconds(os.environ) for _ in range(STARTS))
+
+
+def in_a_process(*arguments: str) -> dict[str, Any] | None:
+    """Return what this module prints when it measures in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", __spec__.name, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
+    )
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr)
+        return None
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def main() -> None:
@@ -119,7 +158,11 @@ def main() -> None:
     parser.add_argument("--training", choices=sorted(TRAININGS), action="append")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--measure-our-own", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.measure_our_own:
+        measure_our_own(arguments.core)
+        return
     if arguments.measure:
         measure(arguments.measure, arguments.core)
         return
@@ -131,20 +174,19 @@ def main() -> None:
         if importlib.util.find_spec(TRAININGS[name][0]) is None:
             console.print(f"{name}: not installed here, so not measured.")
             continue
-        done = subprocess.run(
-            [sys.executable, "-m", __spec__.name, "--measure", name, "--core", str(arguments.core)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
-        )
-        if done.returncode != 0:
-            sys.stderr.write(done.stderr)
+        result = in_a_process("--measure", name, "--core", str(arguments.core))
+        if result is None:
             continue
-        result = json.loads(done.stdout.splitlines()[-1])
         cells = [f"{result[mode][0]:+.1%} / {result[mode][1]:+.1%}" for mode in modes()]
         shown.add_row(name, f"{result['step_ms']:.1f} ms", *cells)
     console.print(shown)
+    ours = in_a_process("--measure-our-own", "--core", str(arguments.core))
+    if ours is not None:
+        console.print(
+            f"An empty step takes {ours['measured'] * 1e6:.1f} microseconds while measured and "
+            f"{ours['after the window'] * 1e6:.1f} after the window; reports of progress take "
+            f"{ours['reports']:.2%} of a core."
+        )
     console.print(f"Added to the start of an interpreter: {start_up() * 1000:.0f} ms.")
 
 
