@@ -15,7 +15,7 @@ import pytest
 from tests.worker.waiting import eventually
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE
 from xonar_prefect.worker import processes
-from xonar_prefect.worker.processes import ProcessTrees, send_signal, started_ticks
+from xonar_prefect.worker.processes import ProcessTrees, lives, send_signal, started_ticks
 
 # Prints the id of a process of its own and stays.
 STAY = "import os, time; print(os.getpid(), flush=True); time.sleep(120)"
@@ -152,6 +152,14 @@ async def test_zombies_are_gone(start: Start, tmp_path: Path) -> None:
 def test_a_process_has_one_start_time_for_life() -> None:
     assert started_ticks(os.getpid()) == started_ticks(os.getpid()) is not None
     assert started_ticks(2**22 + 1) is None  # above the kernel's highest process id
+
+
+def test_whoever_had_no_start_time_when_it_was_looked_for_is_gone() -> None:
+    assert lives(os.getpid(), started_ticks(os.getpid()), processes.boot_id())
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert started_ticks(process.pid) is None
+    assert not lives(process.pid, None, processes.boot_id())
 
 
 def test_this_boot_has_an_id() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Running
+from prefect.states import Cancelling, Running
 
 from tests.worker.conftest import Pool
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
@@ -315,3 +315,54 @@ async def test_a_training_that_was_beside_another_is_remembered_as_such(
     slot = slots.get(str(run.id))
     assert slot is not None
     assert slot.measured_beside_partner
+
+
+async def test_a_run_that_was_cancelled_while_it_was_claimed_to_be_marked_is_cancelled(
+    pool: Pool, claims: Claims, recover: Recover
+) -> None:
+    run = await pool.submit()
+    assert await claims.claim(run)
+    await pool.client.set_flow_run_state(
+        run.id, Cancelling(), force=True
+    )  # and the server was away when the claim was looked at
+    await recover()
+    assert (await pool.read(run)).state_name == "Cancelled"
+
+
+async def test_so_is_one_that_has_been_running_before_it_was_put_back(
+    pool: Pool, claims: Claims, recover: Recover
+) -> None:
+    run = await pool.submit()
+    assert await claims.claim(run)
+    await pool.client.set_flow_run_state(run.id, Running(), force=True)
+    assert await claims.requeue(run, "It was killed.", not_before=None)
+    assert await claims.claim(await pool.read(run))
+    await pool.client.set_flow_run_state(run.id, Cancelling(), force=True)
+    await recover()
+    assert (await pool.read(run)).state_name == "Cancelled"
+
+
+@pytest.mark.parametrize("claimed_by", ["one", "other"])
+async def test_a_run_whose_process_somebody_ends_stays_cancelling(
+    pool: Pool, recover: Recover, claimed_by: str
+) -> None:
+    run = await pool.submit()
+    assert await Claims(pool.client, claimed_by).claim(run)
+    if claimed_by == "one":
+        await pool.client.set_flow_run_state(run.id, Running(), force=True)
+    await pool.client.set_flow_run_state(run.id, Cancelling(), force=True)
+    await recover()
+    assert (await pool.read(run)).state_name == "Cancelling"
+
+
+async def test_a_launcher_that_had_ended_before_its_start_was_seen_is_not_alive(
+    pool: Pool, recover: Recover, slots: Slots, entry: Any
+) -> None:
+    run = await pool.submit()
+    process = subprocess.Popen(["true"])
+    process.wait()
+    entry(run, **launched(process.pid) | {"launcher_started_ticks": None})
+    await recover()
+    slot = slots.get(str(run.id))
+    assert slot is not None
+    assert not slot.launcher_lives

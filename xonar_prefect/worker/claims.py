@@ -99,6 +99,8 @@ class Claims:
     ) -> bool:
         """Put a run that we claimed but did not start back into the queue.
 
+        One that was cancelled in the meantime is Cancelled by that: nobody else would see to it.
+
         Args:
             flow_run: The run.
             reason: Why, as a sentence.
@@ -167,16 +169,13 @@ class Claims:
     async def is_taken_over(self, run_id: UUID) -> bool:
         """Tell whether another worker has claimed the run since we did."""
         _, history = await self._read(run_id)
-        claims = [s for s in history if s.is_pending() and (s.message or "").startswith(_CLAIMED)]
-        latest = max(claims, key=_timestamp, default=None)
+        latest = _latest_claim(history)
         return latest is not None and not self.is_ours(latest)
 
     async def has_begun(self, run_id: UUID) -> bool:
         """Tell whether the run has been running since it was last claimed."""
         _, history = await self._read(run_id)
-        claims = [s for s in history if s.is_pending()]
-        since = max(claims, key=_timestamp, default=None)
-        return any(s.is_running() and (not since or s.timestamp > since.timestamp) for s in history)
+        return _has_begun(history)
 
     async def refuse(self, flow_run: FlowRun, reason: str) -> bool:
         """End a run that can never start here, with the reason as its message."""
@@ -234,9 +233,11 @@ class Claims:
     ) -> None:
         """Conclude a run that was cancelled while we had claimed it: nobody else would.
 
-        One that has been running has a process, and whoever started that sees to it.
+        One that has begun since has a process, and whoever started that sees to it.
         """
-        if state is not None and state.is_cancelling() and not any(s.is_running() for s in history):
+        if state is None or not state.is_cancelling():
+            return
+        if self.is_ours(_latest_claim(history)) and not _has_begun(history):
             await self._put_back(run_id, Cancelled(message="Cancelled before it was started."))
 
     async def _put_back(self, run_id: UUID, state: State) -> None:
@@ -275,6 +276,18 @@ def _timestamp(state: State) -> datetime:
 
 def _scheduled_time(state: State | None) -> datetime | None:
     return None if state is None else state.state_details.scheduled_time
+
+
+def _latest_claim(history: Sequence[State]) -> State | None:
+    """Return the latest claim of any worker."""
+    claims = [s for s in history if s.is_pending() and (s.message or "").startswith(_CLAIMED)]
+    return max(claims, key=_timestamp, default=None)
+
+
+def _has_begun(history: Sequence[State]) -> bool:
+    """Tell whether a run has been running since it was last claimed."""
+    since = max((s for s in history if s.is_pending()), key=_timestamp, default=None)
+    return any(s.is_running() and (not since or s.timestamp > since.timestamp) for s in history)
 
 
 def _ended_since_scheduled(history: Sequence[State]) -> State | None:

@@ -39,8 +39,13 @@ def started_ticks(pid: int) -> int | None:
 
 
 def lives(pid: int | None, ticks: int | None, boot: str | None) -> bool:
-    """Tell whether the process that had this id, start time and boot is still there."""
-    return pid is not None and boot == boot_id() and started_ticks(pid) == ticks
+    """Tell whether the process that had this id, start time and boot is still there.
+
+    One without a start time had ended before somebody looked.
+    """
+    if pid is None or ticks is None:
+        return False
+    return boot == boot_id() and started_ticks(pid) == ticks
 
 
 class ProcessTrees:

@@ -30,6 +30,7 @@ from xonar_prefect.worker.processes import ProcessTrees, lives
 from xonar_prefect.worker.slots import Slots
 
 _RELEASES = 200
+_LEFT_BY_A_CLAIM = [StateType.PENDING, StateType.CANCELLING]
 
 _logger = logging.getLogger(__name__)
 
@@ -107,15 +108,21 @@ class Recovery:
         return Training(run_id=entry.run_id, name=entry.name, submitted_at_s=0.0)
 
     async def put_back_orphans(self) -> None:
-        """Put back what this worker claimed and has no slot for: to mark it, or before it died."""
-        pending = await self._client.read_flow_runs(
+        """Put back what this worker claimed and has no slot for: to mark it, or before it died.
+
+        What was cancelled after such a claim waits, as Cancelling, for whoever had claimed it.
+        """
+        left = await self._client.read_flow_runs(
             flow_run_filter=FlowRunFilter(
-                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_LEFT_BY_A_CLAIM))
             ),
             work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[self._pool])),
         )
-        for flow_run in pending:
-            if str(flow_run.id) not in self._slots and self._claims.is_ours(flow_run.state):
+        for flow_run in left:
+            if str(flow_run.id) in self._slots:
+                continue
+            is_cancelled = flow_run.state_type is StateType.CANCELLING
+            if is_cancelled or self._claims.is_ours(flow_run.state):
                 await self._claims.give_back(
                     flow_run,
                     "Its worker claimed it and could not start it.",
