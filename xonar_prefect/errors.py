@@ -389,6 +389,14 @@ class CommandError(XonarError):
         )
 
     @classmethod
+    def misspelt_option(cls, option: str) -> CommandError:
+        """Say that there is no such option."""
+        return cls(
+            f"`xonar profile` has no option {option}; see `xonar profile --help`, and give the "
+            "command after `--`, as in `xonar profile -- python train.py`."
+        )
+
+    @classmethod
     def not_started(cls, command: str, cause: object) -> CommandError:
         """Say that it cannot be started."""
         return cls(f"{command!r} cannot be run ({cause}); write it as in a shell, after `--`.")

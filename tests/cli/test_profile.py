@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.waiting import until
-from xonar_prefect.cli.profile_card import FIELDS
+from xonar_prefect.cli.profile_card import FIELDS, print_profile
+from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling.command import CommandProfile
 
 XONAR = [sys.executable, "-c", "import sys; from xonar_prefect.cli import main; sys.exit(main())"]
 
@@ -23,8 +26,8 @@ TRAIN = """
 import sys, time
 import xonar_prefect
 for _ in xonar_prefect.steps(range(30)):
-    until = time.process_time() + 0.004
-    while time.process_time() < until:
+    until = time.thread_time() + 0.004
+    while time.thread_time() < until:
         pass
     time.sleep(0.004)
 print("loss 0.5")
@@ -94,6 +97,33 @@ def test_a_command_without_steps_is_estimated_and_says_so(tmp_path: Path) -> Non
     assert profile["step_seconds"] is None
     assert "No step was seen" in done.stderr
     assert "Confidence: low" in done.stderr
+
+
+def test_processes_that_have_ended_count_in_an_estimate(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 0.2: pass"
+    many = f"for each in 1 2 3 4 5 6 7 8; do {sys.executable} -S -c '{busy}'; done"
+    _, profile = profiled(tmp_path, "sh", "-c", many)
+    # On several cores one of them is busy.
+    assert profile["active_fraction"] > 0.3 / len(os.sched_getaffinity(0))
+
+
+def test_a_process_that_never_trains_does_not_load_what_watches() -> None:
+    program = "import json, sys; print(*[name for name in sys.modules if 'xonar' in name])"
+    assert xonar_profile("--", sys.executable, "-c", program).stdout == "\n"
+
+
+def test_where_nothing_can_be_written_down_that_is_what_it_says() -> None:
+    profile = Profile(key="command", device_model="cpu", active_fraction=0.5)
+    result = CommandProfile(exit_code=0, profile=profile, processes=0, had_room=False)
+    console = Console(record=True, width=200)
+    print_profile("train", result, console)
+    assert "nothing could be written to" in console.export_text()
+
+
+def test_a_misspelt_option_is_not_taken_for_the_command() -> None:
+    done = xonar_profile("--jsn", "x", "--", "true")
+    assert done.returncode != 0
+    assert "has no option --jsn" in done.stderr
 
 
 def test_any_program_can_be_profiled() -> None:

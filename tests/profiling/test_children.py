@@ -30,8 +30,8 @@ STEPS = """
 import time
 from xonar_prefect import steps
 for _ in steps(range(40)):
-    until = time.process_time() + 0.004
-    while time.process_time() < until:
+    until = time.thread_time() + 0.004
+    while time.thread_time() < until:
         pass
 """
 

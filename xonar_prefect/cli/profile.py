@@ -38,6 +38,8 @@ def profile(
 
     if not command:
         raise CommandError.missing()
+    if command[0].startswith("-"):
+        raise CommandError.misspelt_option(command[0])
     if json is not None and not json.absolute().parent.is_dir():
         raise CommandError.unwritable(json, "there is no such directory")
     result = profile_command(command, environment=os.environ, gpu_memory_mib=_gpu_memory())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 
 from rich.console import Console
 from rich.table import Table
@@ -49,10 +50,16 @@ def print_profile(command: str, result: CommandProfile, console: Console | None 
     if profile is None:
         console.print("Nothing was measured: the command ended before it could be looked at.")
         return
-    if profile.steps == 0:
+    if profile.steps == 0 and not result.had_room:
+        console.print(
+            f"No step was seen, as nothing could be written to {tempfile.gettempdir()}: make room "
+            "there, or set TMPDIR to another directory."
+        )
+    elif profile.steps == 0:
         console.print(
             "No step was seen: train longer, or, if it did, use Keras fit or a PyTorch optimizer, "
-            "or mark its steps with xonar_prefect.steps(...)."
+            "or mark its steps with xonar_prefect.steps(...). Processes that do not inherit the "
+            "command's environment are not watched."
         )
     if profile.active_fraction is not None:
         console.print(_bar(profile))

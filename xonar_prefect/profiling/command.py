@@ -12,7 +12,7 @@ from types import FrameType
 
 from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import CommandError
-from xonar_prefect.profiling.injection import Orders, reports_directory, watched
+from xonar_prefect.profiling.injection import Orders, has_room, reports_directory, watched
 from xonar_prefect.profiling.processes import describe_cores
 from xonar_prefect.profiling.reports import Report, merge, read_reports
 from xonar_prefect.profiling.sampling import ProcessSampler, Sampled
@@ -33,11 +33,13 @@ class CommandProfile:
         exit_code: Its exit code, as a shell would tell it: 128 and the signal that ended it.
         profile: What was measured; an estimate where no step was seen; None without anything.
         processes: Number of processes in which steps were seen.
+        had_room: Whether processes could write down what they saw.
     """
 
     exit_code: int
     profile: Profile | None
     processes: int
+    had_room: bool = True
 
 
 def profile_command(
@@ -69,10 +71,12 @@ def profile_command(
             exit_code = process.wait()
             sampled = sampler.stop()
         reports = [] if directory is None else read_reports(directory)
+        had_room = directory is not None and has_room(directory)
     return CommandProfile(
         exit_code=exit_code if exit_code >= 0 else 128 - exit_code,
         profile=_profile(reports, sampled, on_gpu=gpu_memory_mib is not None),
         processes=sum(report.profile.steps > 0 for report in reports),
+        had_room=had_room,
     )
 
 

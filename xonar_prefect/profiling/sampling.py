@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import psutil
 
 from xonar_prefect.profiling.estimate import Estimator
-from xonar_prefect.profiling.processes import ProcessTree, processor_cores
+from xonar_prefect.profiling.processes import ProcessTree, processor_cores, used_seconds
 
 _SAMPLE_SECONDS = 0.5
 # Importing a framework is no training; short commands are taken as they are.
@@ -87,11 +87,12 @@ class ProcessSampler:
             return
         cores = processor_cores()
         started = last = time.perf_counter()
-        used = tree.processor_seconds()
+        used = used_seconds(tree.pids)
         while not self._stopped.wait(_SAMPLE_SECONDS):
             tree.refresh()
-            now, used_now = time.perf_counter(), tree.processor_seconds()
-            sample = now - last, (used_now - used) / cores
+            now, used_now = time.perf_counter(), used_seconds(tree.pids)
+            # What was left behind by its parent and has ended is in no account any more.
+            sample = now - last, max(0.0, used_now - used) / cores
             self._all.add(*sample)
             if now - started > _START_UP_SECONDS:
                 self._later.add(*sample)

@@ -6,6 +6,8 @@ Nothing here may print, fail or stay in the way: it is somebody else's program.
 import os
 import sys
 
+_TRAINS_WITH = frozenset({"jax", "keras", "tensorflow", "torch", "xonar_prefect"})
+
 
 def _import_the_one_we_hide() -> None:
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -19,19 +21,51 @@ def _import_the_one_we_hide() -> None:
 
 
 def _watch() -> None:
-    directory = os.environ.get("XONAR_PROFILE_REPORTS")
-    if not directory:
-        return
     try:
         from xonar_prefect.profiling.watching import watch_this_process
 
-        watch_this_process(directory)
+        watch_this_process(os.environ["XONAR_PROFILE_REPORTS"])
     except Exception:  # noqa: BLE001, S110
         # For example in an environment that this package is not installed in.
         pass
 
 
+class _AtFirstUse:
+    """Has the process watched once it has imported something that it may train with.
+
+    Most processes never do, and to load what watches takes a quarter of a second.
+    """
+
+    def __init__(self) -> None:
+        self._is_over = False
+
+    def find_spec(self, name: str, *_: object) -> object:
+        """Find what is wanted as everybody else does, and learn when it was loaded."""
+        if self._is_over or name not in _TRAINS_WITH:
+            return None
+        import importlib.util
+
+        self._is_over = True  # we are asked as well
+        spec = importlib.util.find_spec(name)
+        self._is_over = spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_watch(module: object) -> None:
+            try:
+                load(module)  # type: ignore[arg-type]
+            except BaseException:
+                self._is_over = False
+                raise
+            _watch()
+
+        spec.loader.exec_module = load_and_watch  # type: ignore[method-assign]
+        return spec
+
+
 try:
     _import_the_one_we_hide()
 finally:
-    _watch()
+    if os.environ.get("XONAR_PROFILE_REPORTS"):
+        sys.meta_path.insert(0, _AtFirstUse())  # type: ignore[arg-type]

@@ -1,0 +1,88 @@
+"""Interpreters that watch themselves: what they are told, where they report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from xonar_prefect.profiling.injection import Orders, has_room, reports_directory, watched
+from xonar_prefect.profiling.reports import read_statuses
+
+STEPS = "list(xonar_prefect.steps(range(7)))"
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def steps_seen(program: str) -> list[int]:
+    """Return the steps that an interpreter with this program reports."""
+    with reports_directory(Orders(starter=os.getpid())) as directory:
+        assert directory is not None
+        subprocess.run(
+            [sys.executable, "-c", program], env=watched(os.environ, directory), check=True
+        )
+        return [status.steps_done for status in read_statuses(directory)]
+
+
+def test_what_it_trains_with_may_be_imported_in_any_way() -> None:
+    module = "__import__('importlib').import_module('xonar_prefect')"
+    for program in (
+        f"import xonar_prefect; {STEPS}",
+        f"xonar_prefect = {module}; {STEPS}",
+        "from xonar_prefect import steps; list(steps(range(7)))",
+    ):
+        assert steps_seen(program) == [7]
+
+
+def test_an_import_that_fails_leaves_the_next_one_watched(temporary: Path) -> None:
+    (temporary / "torch.py").write_text("raise RuntimeError('its library is missing')")
+    program = f"""
+import sys
+sys.path.insert(0, {str(temporary)!r})
+for name in ("jax_is_not_there", "torch"):
+    try:
+        __import__(name)
+    except (ImportError, RuntimeError):
+        pass
+import xonar_prefect
+{STEPS}
+"""
+    assert steps_seen(program) == [7]
+
+
+def test_orders_are_read_as_they_were_given() -> None:
+    orders = Orders(starter=7, measure=False, memory_limit_mib=4000)
+    with reports_directory(orders) as directory:
+        assert directory is not None
+        assert Orders.read(directory) == orders
+        assert has_room(directory)
+    assert not directory.exists()
+    assert not has_room(directory)
+
+
+def test_what_a_killed_process_left_behind_is_removed_after_a_day(temporary: Path) -> None:
+    gone, living = 2**22 + 1, os.getpid()  # the first is above the kernel's highest process id
+    left = [temporary / f"xonar-profile-{pid}-abc" for pid in (gone, living)]
+    young = temporary / f"xonar-profile-{gone}-young"
+    for directory in (*left, young):
+        directory.mkdir()
+    two_days_ago = time.time() - 2 * 86400
+    for directory in left:
+        os.utime(directory, (two_days_ago, two_days_ago))
+    with reports_directory(Orders(starter=1)):
+        assert [each.exists() for each in (*left, young)] == [False, True, True]
+
+
+def test_without_room_nobody_is_watched(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
+    with reports_directory(Orders(starter=1)) as directory:
+        assert directory is None
