@@ -59,6 +59,37 @@ import xonar_prefect
     assert steps_seen(program) == [7]
 
 
+def test_one_framework_that_imports_another_is_watched_once(temporary: Path) -> None:
+    (temporary / "keras.py").write_text("import torch")
+    (temporary / "torch.py").write_text("")
+    program = f"""
+import sys, threading
+sys.path.insert(0, {str(temporary)!r})
+import keras
+assert len([each for each in threading.enumerate() if each.name == "xonar-report"]) == 1
+"""
+    assert steps_seen(program) == []
+
+
+def test_a_module_whose_loader_is_of_another_kind_is_imported_all_the_same() -> None:
+    program = f"""
+import sys
+from importlib.machinery import ModuleSpec
+class Loader:
+    __slots__ = ()
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.steps = lambda items: items
+class Finder:
+    def find_spec(self, name, *_): return ModuleSpec(name, Loader()) if name == "torch" else None
+sys.meta_path.insert(1, Finder())
+import torch
+assert torch.steps(range(2)) == range(2)
+import xonar_prefect
+{STEPS}
+"""
+    assert steps_seen(program) == [7]
+
+
 def test_orders_are_read_as_they_were_given() -> None:
     orders = Orders(starter=7, measure=False, memory_limit_mib=4000)
     with reports_directory(orders) as directory:

@@ -43,24 +43,26 @@ class _AtFirstUse:
         """Find what is wanted as everybody else does, and learn when it was loaded."""
         if self._is_over or name not in _TRAINS_WITH:
             return None
-        import importlib.util
-
         self._is_over = True  # we are asked as well
-        spec = importlib.util.find_spec(name)
-        self._is_over = spec is not None and spec.loader is not None
-        if spec is None or spec.loader is None:
+        try:
+            import importlib.util
+
+            spec = importlib.util.find_spec(name)
+            load = spec.loader.exec_module  # type: ignore[union-attr]
+
+            def load_and_watch(module: object) -> None:
+                try:
+                    load(module)  # type: ignore[arg-type]
+                except BaseException:
+                    self._is_over = False
+                    raise
+                _watch()
+
+            spec.loader.exec_module = load_and_watch  # type: ignore[union-attr, method-assign]
+        except Exception:  # noqa: BLE001
+            # It is not there, or of a kind that we do not know: that is for others to find.
+            self._is_over = False
             return None
-        load = spec.loader.exec_module
-
-        def load_and_watch(module: object) -> None:
-            try:
-                load(module)  # type: ignore[arg-type]
-            except BaseException:
-                self._is_over = False
-                raise
-            _watch()
-
-        spec.loader.exec_module = load_and_watch  # type: ignore[method-assign]
         return spec
 
 
