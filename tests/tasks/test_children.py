@@ -21,6 +21,7 @@ from xonar_prefect.profiling.injection import REPORTS_VARIABLE
 pytestmark = [
     pytest.mark.server,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),  # this process has threads
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # so says JAX, once imported
 ]
 
 Read = Callable[[UUID], Left]
