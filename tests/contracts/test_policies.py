@@ -64,11 +64,12 @@ class Job:
 
     def resident(self) -> Resident:
         return Resident(
-            training=replace(self.training, remaining_seconds=(self.ticks - self.age) * TICK_S),
+            training=self.training,
             devices=self.devices,
             request_mib=self.request_mib,
             used_mib=self.true_use_mib if self.attributed else 0,
             started_at_s=self.started_at_s,
+            remaining_seconds=(self.ticks - self.age) * TICK_S,
         )
 
 

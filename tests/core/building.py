@@ -59,7 +59,13 @@ def resident(
 ) -> Resident:
     who = training(name) if isinstance(name, str) else name
     devices = tuple(f"GPU-{index}" for index in on)
-    return Resident(training=who, devices=devices, request_mib=request, used_mib=used)
+    return Resident(
+        training=who,
+        devices=devices,
+        request_mib=request,
+        used_mib=used,
+        remaining_seconds=who.remaining_seconds,
+    )
 
 
 def device(index: int = 0, *residents: Resident, memory: int = 16000, **values: Any) -> Device:

@@ -191,7 +191,7 @@ async def test_what_is_left_to_do_follows_from_the_pace_so_far(
     slot.status = Status(phase="training", steps_done=20, steps_total=50, stepping_seconds=4.0)
     assert slot.remaining_seconds == pytest.approx(6.0)
     (device,) = slots.devices([CORE])
-    assert device.residents[0].training.remaining_seconds == pytest.approx(6.0)
+    assert device.residents[0].remaining_seconds == pytest.approx(6.0)
 
 
 async def test_a_launcher_is_known_by_its_start_and_boot_not_by_its_number(

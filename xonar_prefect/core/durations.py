@@ -50,10 +50,10 @@ class Durations:
         known = [t.remaining_seconds for t in snapshot.held if t.remaining_seconds is not None]
         known = known or list(snapshot.durations.values())
         known = known or [
-            resident.training.remaining_seconds
+            resident.remaining_seconds
             for device in snapshot.devices
             for resident in device.residents
-            if resident.training.remaining_seconds is not None
+            if resident.remaining_seconds is not None
         ]
         return max(1.0, math.fsum(known) / len(known)) if known else 600.0
 
@@ -69,10 +69,9 @@ class Durations:
 
     def of_resident(self, resident: Resident, device_model: str) -> Duration:
         """Return how long a running training will still need, were it alone from now on."""
-        training = resident.training
-        if training.remaining_seconds is not None:
-            return Duration(training.remaining_seconds, known=True)
-        mean = self._mean_of_kind(training, device_model)
+        if resident.remaining_seconds is not None:
+            return Duration(resident.remaining_seconds, known=True)
+        mean = self._mean_of_kind(resident.training, device_model)
         if mean is None:
             return Duration(self.pool_mean, known=False)
         elapsed = max(0.0, self._snapshot.now_s - resident.started_at_s)

@@ -145,8 +145,8 @@ class Training:
         shared_memory_mib: Shared memory (`/dev/shm`) that its owner declared.
         profile_key: Key of its kind; None when the recipe of its key is not known yet.
         profiles: Known profiles by device model.
-        remaining_seconds: Time it will still need alone; None when unknown. Of a running training
-            on its device; of a held one on the fastest device model that it has a profile of.
+        remaining_seconds: Time it needs alone on the fastest device model that it has a profile
+            of; None when unknown.
         owner: Whose it is: owners share the devices evenly. None: its own and nobody else's.
         parameters: What shapes its work, as text, by name (`{"model": "bert", "batch_size": "8"}`);
             kinds with the same but for their numbers are expected to behave alike.
@@ -201,6 +201,7 @@ class Resident:
         used_mib: What it was last seen to use there; 0 while it starts or where usage cannot
             be attributed to it (then the request counts).
         started_at_s: When it was released.
+        remaining_seconds: Time it will still need alone on its devices; None when unknown.
     """
 
     training: Training
@@ -208,10 +209,12 @@ class Resident:
     request_mib: int | None = None
     used_mib: int = 0
     started_at_s: float = 0.0
+    remaining_seconds: float | None = None
 
     def __post_init__(self) -> None:
         _check_positive("request_mib", self.request_mib)
         _check_not_negative("used_mib", self.used_mib)
+        _check_not_negative("remaining_seconds", self.remaining_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

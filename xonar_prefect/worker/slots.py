@@ -306,11 +306,12 @@ class Slots:
             unavailable=reading.unavailable,
             residents=tuple(
                 Resident(
-                    training=replace(slot.training, remaining_seconds=slot.remaining_seconds),
+                    training=slot.training,
                     devices=slot.entry.devices,
                     request_mib=slot.entry.request_mib,
                     used_mib=self._used_mib(slot, reading, here),
                     started_at_s=slot.entry.reserved_at_s,
+                    remaining_seconds=slot.remaining_seconds,
                 )
                 for slot in here
             ),

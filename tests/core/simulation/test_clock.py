@@ -226,7 +226,7 @@ class TestWhatIsKnown:
         last = seen[-1]
         assert [each.remaining_seconds for each in last.held] == ([10] if known else [None])
         (resident,) = last.devices[0].residents
-        assert resident.training.remaining_seconds == pytest.approx(6)
+        assert resident.remaining_seconds == pytest.approx(6)
 
 
 @dataclass(frozen=True)

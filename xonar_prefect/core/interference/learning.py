@@ -18,9 +18,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import mul
 from typing import NamedTuple
 
-from xonar_prefect.core.interference.likeness import Likeness, similarity
+from xonar_prefect.core.interference.likeness import Families, Likeness
 from xonar_prefect.core.interference.queueing import (
     FIRST_SHARING_COST,
     mean_number_active,
@@ -45,8 +47,6 @@ At = tuple[str, str]  # device model and profile key
 SetAt = tuple[str, str, tuple[str, ...]]
 Seen = dict[SetAt, tuple[float, float]]
 """The mean logarithm of the slowdown in each set, and its weight."""
-Alike = dict[Likeness, dict[str, float]]
-"""How alike each kind is to one with a certain likeness, as far as somebody has asked."""
 
 
 class Case(NamedTuple):
@@ -66,16 +66,18 @@ class Effects:
     Attributes:
         sums: Weighted sums of what was seen of each kind.
         weights: The weights of those sums.
-        likenesses: What kinds are compared by.
+        families: Whom kinds are alike with.
         k: How much an effect is drawn towards that of the kinds alike.
     """
 
     sums: Mapping[At, float]
     weights: Mapping[At, float]
-    likenesses: Mapping[str, Likeness]
+    families: Families
     k: float
     _known: dict[At, float] = field(default_factory=dict, compare=False, repr=False)
-    _alike: Alike = field(default_factory=dict, compare=False, repr=False)
+    _by_family: dict[tuple[str, str], tuple[list[float], list[float]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def of(self, model: str, key: str | None, likeness: Likeness | None = None) -> float:
         """Return the effect of a kind, from its own observations and of those alike."""
@@ -84,7 +86,7 @@ class Effects:
         at = (model, key or "")
         effect = self._known.get(at) if key is not None else None
         if effect is None:
-            others = self._of_others(at, likeness or self.likenesses.get(key or ""))
+            others = self._of_others(model, key, likeness)
             weight = self.weights.get(at, 0.0)
             effect = (self.sums.get(at, 0.0) + self.k * others) / (weight + self.k)
             if key is not None:
@@ -95,23 +97,28 @@ class Effects:
         """Return how much was observed of a kind."""
         return 0.0 if key is None else self.weights.get((model, key), 0.0)
 
-    def _of_others(self, at: At, likeness: Likeness | None) -> float:
+    def _of_others(self, model: str, key: str | None, likeness: Likeness | None) -> float:
         """Return what the other kinds on this device model say, the more the more alike."""
+        likeness = likeness or self.families.likenesses.get(key or "")
         if likeness is None or not self.weights:
             return 0.0
-        alike = self._alike.get(likeness)
-        if alike is None:
-            alike = self._alike[likeness] = {
-                key: similarity(likeness, other, SCALE) for key, other in self.likenesses.items()
-            }
-        own_model, own_key = at
-        total = weight = 0.0
-        for (model, key), seen in self.weights.items():
-            share = alike.get(key)
-            if share and model == own_model and key != own_key:
-                total += share * self.sums[model, key]
-                weight += share * seen
+        sums, weights = self._of_family(model, likeness.family)
+        alike = self.families.alike(likeness, but=key)
+        weight: float = sum(map(mul, alike, weights))
+        total: float = sum(map(mul, alike, sums))
         return total / (weight + K_ALIKE)
+
+    def _of_family(self, model: str, family: str) -> tuple[list[float], list[float]]:
+        """Return sums and weights of a family's members, in their order."""
+        found = self._by_family.get((model, family))
+        if found is None:
+            members = [(model, key) for key in self.families.members(family)]
+            found = (
+                [self.sums.get(at, 0.0) for at in members],
+                [self.weights.get(at, 0.0) for at in members],
+            )
+            self._by_family[model, family] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +143,7 @@ class Lessons:
 
 
 NOTHING_LEARNT = Lessons(
-    {}, {}, Effects({}, {}, {}, K_SUFFERS), Effects({}, {}, {}, K_CAUSES), {}, {}
+    {}, {}, Effects({}, {}, Families(), K_SUFFERS), Effects({}, {}, Families(), K_CAUSES), {}, {}
 )
 
 
@@ -163,12 +170,13 @@ def learn(
     costs = _sharing_costs(seen, fractions)
     cases = _cases(seen, fractions, costs)
     means = _means(cases)
-    suffering = Effects({}, {}, likenesses, K_SUFFERS)
-    causing = Effects({}, {}, likenesses, K_CAUSES)
-    alike: Alike = {}
+    observed = frozenset(chain.from_iterable((case.key, *case.partners) for case in cases))
+    families = Families(likenesses, observed, SCALE)
+    suffering = Effects({}, {}, families, K_SUFFERS)
+    causing = Effects({}, {}, families, K_CAUSES)
     for _ in range(SWEEPS):
-        suffering = _suffering(cases, means, causing, likenesses, alike)
-        causing = _causing(cases, means, suffering, likenesses, alike)
+        suffering = _suffering(cases, means, causing)
+        causing = _causing(cases, means, suffering)
     sets: dict[SetAt, float] = {}
     set_weights: dict[SetAt, float] = {}
     for case in cases:
@@ -262,8 +270,6 @@ def _suffering(
     cases: Iterable[Case],
     means: Mapping[str, float],
     causing: Effects,
-    likenesses: Mapping[str, Likeness],
-    alike: Alike,
 ) -> Effects:
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
@@ -272,15 +278,13 @@ def _suffering(
         left = case.left_over - means[case.model] - mean_cause(causing, case)
         sums[case.model, case.key] += trust * left
         weights[case.model, case.key] += trust
-    return Effects(dict(sums), dict(weights), likenesses, K_SUFFERS, _alike=alike)
+    return Effects(dict(sums), dict(weights), causing.families, K_SUFFERS)
 
 
 def _causing(
     cases: Iterable[Case],
     means: Mapping[str, float],
     suffering: Effects,
-    likenesses: Mapping[str, Likeness],
-    alike: Alike,
 ) -> Effects:
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
@@ -290,4 +294,4 @@ def _causing(
         for partner in set(case.partners):
             sums[case.model, partner] += trust * left
             weights[case.model, partner] += trust
-    return Effects(dict(sums), dict(weights), likenesses, K_CAUSES, _alike=alike)
+    return Effects(dict(sums), dict(weights), suffering.families, K_CAUSES)

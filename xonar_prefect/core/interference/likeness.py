@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from operator import sub
 from typing import NamedTuple
 
@@ -57,3 +59,43 @@ def similarity(first: Likeness, second: Likeness, scale: float) -> float:
         return 0.0
     apart = map(abs, map(sub, first.logarithms, second.logarithms))
     return math.exp(-sum(apart) / scale)
+
+
+@dataclass(frozen=True)
+class Families:
+    """The kinds that were observed, by family, and how alike those of a family are.
+
+    Attributes:
+        likenesses: What kinds are compared by, by key.
+        observed: The keys of those that were observed.
+        scale: The scale of `similarity`.
+    """
+
+    likenesses: Mapping[str, Likeness] = field(default_factory=dict)
+    observed: frozenset[str] = frozenset()
+    scale: float = 1.0
+    _alike: dict[tuple[Likeness, str | None], list[float]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @cached_property
+    def _members(self) -> Mapping[str, Sequence[str]]:
+        members: dict[str, list[str]] = defaultdict(list)
+        for key in sorted(self.observed & self.likenesses.keys()):
+            members[self.likenesses[key].family].append(key)
+        return members
+
+    def members(self, family: str) -> Sequence[str]:
+        """Return the keys of those of a family that were observed."""
+        return self._members.get(family, ())
+
+    def alike(self, likeness: Likeness, but: str | None) -> Sequence[float]:
+        """Return how alike each member of its family is to a kind; 0 for one that is left out."""
+        at = (likeness, but)
+        found = self._alike.get(at)
+        if found is None:
+            found = self._alike[at] = [
+                0.0 if key == but else similarity(likeness, self.likenesses[key], self.scale)
+                for key in self.members(likeness.family)
+            ]
+        return found

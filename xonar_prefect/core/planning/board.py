@@ -194,28 +194,37 @@ class Board:
         if self.admission.obstacle(training) is not None:
             return False
         devices = tuple(place.device.id for place in option.places)
-        self._record(
-            Release(
-                training=training,
-                devices=devices,
-                code=code,
-                reason=reason,
-                request_mib=option.request_mib,
-                partners=tuple(partner.run_id for partner in option.partners),
-                predicted_slowdown=self.slowdown(option) if option.partners else None,
-                alternatives=alternatives,
-            )
-        )
-        self.queue.take(option.kind, training)
-        resident = Resident(
+        release = Release(
             training=training,
             devices=devices,
+            code=code,
+            reason=reason,
             request_mib=option.request_mib,
-            started_at_s=self.snapshot.now_s,
+            partners=tuple(partner.run_id for partner in option.partners),
+            predicted_slowdown=self.slowdown(option) if option.partners else None,
+            alternatives=alternatives,
         )
-        for place in option.places:
-            place.put(resident)
+        self._record(release)
+        self.queue.take(option.kind, training)
+        self.put(release)
         return True
+
+    def put(self, release: Release) -> None:
+        """Put a released training on its devices."""
+        training = release.training
+        places = [self._place_by_id[device] for device in release.devices]
+        seconds = training.remaining_seconds
+        if seconds is not None and places:
+            seconds = self.durations.held(training, places[0].device.model).seconds
+        resident = Resident(
+            training=training,
+            devices=release.devices,
+            request_mib=release.request_mib,
+            started_at_s=self.snapshot.now_s,
+            remaining_seconds=seconds,
+        )
+        for place in places:
+            place.put(resident)
 
     def release_without_device(self, before: Position | None = None) -> None:
         """Release the runs that need no device, as far as the limits admit them.

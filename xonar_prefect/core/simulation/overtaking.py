@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from xonar_prefect.core.decisions import Decision, Release
 from xonar_prefect.core.models import (
-    Resident,
     Snapshot,
     Training,
 )
@@ -95,7 +94,8 @@ def _is_overtaken(
     before = [each for each in releases if age_key(each.training) < age_key(training)]
     after = [each for each in releases if age_key(each.training) >= age_key(training)]
     there = [place for place in board.places if place.device.id in devices]
-    _put(board, before)
+    for release in before:
+        board.put(release)
     if not fits(there):
         return False
     forecast = Forecast(board)
@@ -105,21 +105,9 @@ def _is_overtaken(
         reserve(board, forecast, board.queue.kind_of(each), each)
     if not fits(there):
         return False
-    _put(board, after)
+    for release in after:
+        board.put(release)
     return not fits(board.places)
-
-
-def _put(board: Board, releases: Iterable[Release]) -> None:
-    for release in releases:
-        resident = Resident(
-            training=release.training,
-            devices=release.devices,
-            request_mib=release.request_mib,
-            started_at_s=board.snapshot.now_s,
-        )
-        for place in board.places:
-            if place.device.id in release.devices:
-                place.put(resident)
 
 
 def waited_beyond_bound(outcomes: Sequence[Outcome], max_wait_seconds: float) -> int:
