@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from xonar_prefect.core.models import Training
 
@@ -99,9 +99,17 @@ class Release:
     alternatives: tuple[Alternative, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """Keep a training in the queue; it is weighed again at the next decision."""
+class Hold(NamedTuple):
+    """Keep a training in the queue; it is weighed again at the next decision.
+
+    A tuple, since every decision makes one for each of the thousands that are held.
+
+    Attributes:
+        training: Whom.
+        code: Why, for machines.
+        reason: Why, in one sentence with the arithmetic.
+        alternatives: What is in the way elsewhere.
+    """
 
     training: Training
     code: ReasonCode

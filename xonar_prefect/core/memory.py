@@ -86,6 +86,11 @@ def request_mib(training: Training, device_model: str, limits: Limits) -> int | 
     return measured if declared is None else max(declared, measured)
 
 
+def terms(limits: Limits) -> tuple[float, ...]:
+    """Return all of the limits that decides what a training needs."""
+    return (limits.margin_ratio, limits.margin_mib, limits.headroom_ratio, limits.headroom_mib)
+
+
 def need_on(training: Training, device: Device, limits: Limits) -> Need:
     """Return what the training must be given on this device.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from xonar_prefect.core.hosts import Host
+from xonar_prefect.core.traits import Traits
 from xonar_prefect.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class Training:
     owner: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
+    _traits: Traits | None = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_not_negative("gpus", self.gpus)
@@ -182,6 +184,15 @@ class Training:
     def profile_on(self, device_model: str) -> Profile | None:
         """Return the profile measured on this device model, if there is one."""
         return self.profiles.get(device_model)
+
+    @property
+    def traits(self) -> Traits:
+        """What rules know it by; the same object for all that no rule tells apart."""
+        traits = self._traits
+        if traits is None:  # frozen, but this is no new value: worked out at first use
+            traits = Traits.of(self)
+            object.__setattr__(self, "_traits", traits)
+        return traits
 
     @property
     def queue_position(self) -> tuple[int, float, str]:

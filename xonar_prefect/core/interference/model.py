@@ -150,21 +150,21 @@ class InterferenceModel:
 
 
 class KeptModel:
-    """The model of one snapshot after the other, learnt anew only where there is something new.
+    """The model of one snapshot after the other, made anew only where there is something new.
 
-    With thousands of observations learning takes longer than deciding.
+    With thousands of observations learning takes longer than deciding, and what a model has worked
+    out of sets of trainings is good for the next decision too.
     """
 
     def __init__(self) -> None:
         self._from: tuple[object, ...] = ()
-        self._model: InterferenceModel | None = None
+        self._model = InterferenceModel({}, NOTHING_LEARNT)
 
     def of(self, snapshot: Snapshot) -> InterferenceModel:
         """Return what `InterferenceModel.of` would build."""
-        if not snapshot.observations:
-            return InterferenceModel.of(snapshot)
-        made_from = (snapshot.observations, *_known_of_kinds(snapshot))
-        if self._model is None or made_from != self._from:
+        seen = snapshot.observations
+        made_from = (seen, *_known_of_kinds(snapshot)) if seen else ()
+        if made_from != self._from:
             self._from, self._model = made_from, InterferenceModel.of(snapshot)
         return self._model
 
@@ -173,10 +173,10 @@ def _known_of_kinds(
     snapshot: Snapshot,
 ) -> tuple[dict[At, float], dict[str, Mapping[str, str]]]:
     """Return what is known of kinds: their active fractions, and what shapes their work."""
-    trainings = [*snapshot.held]
-    trainings += [r.training for device in snapshot.devices for r in device.residents]
-    profiles = [profile for t in trainings for profile in t.profiles.values()]
-    parameters = {t.profile_key: t.parameters for t in trainings if t.profile_key is not None}
+    running = [r.training for device in snapshot.devices for r in device.residents]
+    kinds = {training.traits: training for training in (*snapshot.held, *running)}.values()
+    profiles = [profile for kind in kinds for profile in kind.profiles.values()]
+    parameters = {kind.profile_key: kind.parameters for kind in kinds if kind.profile_key}
     return _fractions_of([*snapshot.profiles, *profiles]), parameters
 
 

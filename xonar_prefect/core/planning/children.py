@@ -57,8 +57,7 @@ def name_parent(board: Board, hold: Hold) -> Hold:
         if only
         else f"{hold.reason} Besides, {name} {holds}."
     )
-    return replace(
-        hold,
+    return hold._replace(
         code=ReasonCode.WAITED_ON_BY_PARENT,
         reason=f"{reason} Let {name} need no device (`gpus: 0`), or not wait (`timeout=0`).",
     )

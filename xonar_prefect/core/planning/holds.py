@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import TypeAlias
 
 from xonar_prefect.core.decisions import (
@@ -43,6 +44,7 @@ _NEAREST_FIRST = {
 }
 _SAYS_ENOUGH = (ReasonCode.OLDER_TRAINING_WAITS, ReasonCode.NO_DEVICE)
 _THIS = "this training"
+_queue_position = attrgetter("queue_position")
 
 _Obstacles: TypeAlias = tuple[str | None, tuple[Alternative, ...]]
 """What a gang as a whole lacks, if it is one, and what is in the way at the nearest places."""
@@ -79,8 +81,7 @@ class HoldExplainer:
         found: dict[str, Decision] = {**board.refusals, **board.releases}
         if board.places:
             for kind in board.queue.kinds:
-                for hold in self._holds(kind):
-                    found[hold.training.run_id] = hold
+                found.update({hold.training.run_id: hold for hold in self._holds(kind)})
         return {
             training.run_id: found.get(training.run_id) or self._without_devices(training)
             for training in board.held
@@ -88,6 +89,22 @@ class HoldExplainer:
 
     def _holds(self, kind: Kind) -> Iterator[Hold]:
         """Yield why those of a kind are held, explained once for all that nothing tells apart."""
+        front = kind.front
+        if front is None:
+            return
+        if self._reserved or self._has_host_rules or front.parent is not None:
+            yield from self._holds_one_by_one(kind)
+            return
+        held = kind.held
+        lost = self._board.passed_over(kind)
+        losers = 0 if lost is None else bisect_left(held, lost.before, key=_queue_position)
+        for those, verdict in ((held[:losers], lost and lost.reason), (held[losers:], None)):
+            if those:
+                code, reason, alternatives = self._explain(kind, those[0], verdict)
+                yield from [Hold(training, code, reason, alternatives) for training in those]
+
+    def _holds_one_by_one(self, kind: Kind) -> Iterator[Hold]:
+        """Yield the same where some of them may do what others may not."""
         board = self._board
         passed_over = board.passed_over(kind)
         by_state: dict[tuple[int, bool, ReasonCode | None], _Why] = {}
@@ -105,7 +122,7 @@ class HoldExplainer:
             elif why is None:
                 why = by_state[state] = self._explain(kind, training, verdict)
             code, reason, alternatives = why
-            hold = Hold(training=training, code=code, reason=reason, alternatives=alternatives)
+            hold = Hold(training, code, reason, alternatives)
             yield hold if training.parent is None else name_parent(board, hold)
 
     def _without_devices(self, training: Training) -> Hold:

@@ -4,37 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from operator import attrgetter
 
-from xonar_prefect.core.memory import Need
-from xonar_prefect.core.models import Profile, Training
+from xonar_prefect.core.models import Training
+from xonar_prefect.core.traits import Traits
 
 Position = tuple[int, float, str]
-
-_RULED_BY = attrgetter(
-    "gpus",
-    "priority",
-    "queue",
-    "deployment",
-    "parent",
-    "memory_request_mib",
-    "exclusive",
-    "memory_elastic",
-    "host_memory_mib",
-    "cpu_threads",
-    "shared_memory_mib",
-    "profile_key",
-    "owner",
-)
-_MEASURED = attrgetter(
-    "peak_memory_mib",
-    "held_memory_mib",
-    "peak_host_memory_mib",
-    "active_fraction",
-    "step_seconds",
-)
 
 
 class Kind:
@@ -43,16 +19,16 @@ class Kind:
     Attributes:
         trainings: All of them, in queue order, those released as well.
         front: The first that is still held; None when all are released.
-        needs: What they need on devices of a type, as far as somebody has asked.
+        traits: What they have in common.
     """
 
-    __slots__ = ("_by_length", "_front_place", "_gone", "front", "needs", "trainings")
+    __slots__ = ("_by_length", "_front_place", "_gone", "front", "trainings", "traits")
 
     def __init__(self, front: Training) -> None:
         """Take who will be the first of them; all are appended to `trainings`."""
         self.trainings: list[Training] = []
         self.front: Training | None = front
-        self.needs: dict[tuple[str, int, int], Need] = {}
+        self.traits = front.traits
         self._gone: set[str] = set()
         self._front_place = 0
         self._by_length: list[Training] | None = None
@@ -72,9 +48,11 @@ class Kind:
         return len(self.trainings) - len(self._gone)
 
     @property
-    def held(self) -> list[Training]:
+    def held(self) -> Sequence[Training]:
         """Those that are still held, in queue order."""
         gone = self._gone
+        if not gone:
+            return self.trainings
         return [training for training in self.trainings if training.run_id not in gone]
 
     def is_held(self, training: Training) -> bool:
@@ -95,16 +73,6 @@ def length(training: Training) -> float:
     return math.inf if training.remaining_seconds is None else training.remaining_seconds
 
 
-def profiles_key(profiles: Mapping[str, Profile]) -> tuple[object, ...]:
-    """Return what rules know a training's profiles by."""
-    return tuple([(model, *_MEASURED(each)) for model, each in sorted(profiles.items())])
-
-
-def kind_key(training: Training) -> tuple[object, ...]:
-    """Return all that decides what a training may do, but for its submission and length."""
-    return (_RULED_BY(training), profiles_key(training.profiles))
-
-
 class HeldQueue:
     """The kinds, ordered by their fronts.
 
@@ -114,18 +82,11 @@ class HeldQueue:
 
     def __init__(self, ordered: Iterable[Training]) -> None:
         """Take trainings that are in queue order already."""
-        kinds: dict[tuple[object, ...], Kind] = {}
-        # Whom the same rules treat mostly has the very same profiles: seldom are these looked into.
-        likely: dict[tuple[object, ...], Kind] = {}
+        kinds: dict[Traits, Kind] = {}
         for training in ordered:
-            rules = _RULED_BY(training)
-            kind = likely.get(rules)
-            if kind is None or kind.trainings[0].profiles != training.profiles:
-                key = (rules, profiles_key(training.profiles))
-                kind = kinds.get(key)
-                if kind is None:
-                    kind = kinds[key] = Kind(training)
-                likely.setdefault(rules, kind)
+            kind = kinds.get(training.traits)
+            if kind is None:
+                kind = kinds[training.traits] = Kind(training)
             kind.trainings.append(training)
         self.kinds = tuple(kinds.values())
         # dict order is the order of first members, so this is sorted

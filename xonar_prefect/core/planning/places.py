@@ -39,7 +39,12 @@ class Place:
             if residents != device.residents:
                 device = replace(device, residents=residents)
         self.device = device
-        self.memory_type = (device.model, device.memory_mib, device.reserved_mib)
+        self.memory_type = (
+            device.model,
+            device.memory_mib,
+            device.reserved_mib,
+            *memory.terms(limits),
+        )
         self.reservation: Reservation | None = None
         self.kept_free: tuple[ReasonCode, str] | None = None
 
@@ -82,10 +87,11 @@ class Place:
 
     def need_of(self, kind: Kind) -> Need:
         """Return what trainings of this kind must be given here."""
-        need = kind.needs.get(self.memory_type)
+        needs = kind.traits.needs
+        need = needs.get(self.memory_type)
         if need is None:
             need = memory.need_on(kind.trainings[0], self.device, self._limits)
-            kind.needs[self.memory_type] = need
+            needs[self.memory_type] = need
         return need
 
     def obstacle(self, kind: Kind, training: Training, slots: int) -> ReasonCode | None:

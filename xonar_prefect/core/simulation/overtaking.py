@@ -12,7 +12,6 @@ from xonar_prefect.core.models import (
 )
 from xonar_prefect.core.planning import Board
 from xonar_prefect.core.planning.forecast import Forecast
-from xonar_prefect.core.planning.kinds import kind_key
 from xonar_prefect.core.planning.places import Place, age_key, is_later
 from xonar_prefect.core.planning.waiting import anything_to_reserve, reserve
 from xonar_prefect.core.simulation.result import Outcome
@@ -66,7 +65,7 @@ def _overdue(snapshot: Snapshot, released: set[str]) -> list[Training]:
 def _oldest_of_each_kind(overdue: Sequence[Training]) -> list[Training]:
     oldest: dict[object, Training] = {}
     for training in overdue:
-        oldest.setdefault(kind_key(training), training)
+        oldest.setdefault(training.traits, training)
     return list(oldest.values())
 
 

@@ -53,8 +53,9 @@ def fill(board: Board) -> None:
     for place in places:
         place.kept_free = None
     most = max(1, min(WEIGHED, WEIGHED_IN_ALL // max(1, len(places))))
+    one_by_one = len(places) > WEIGHED
     while places and next(board.offered(), None) is not None:
-        considered = _considered(places)
+        considered = places[:1] if one_by_one or not places[0].residents else list(places)
         for place in considered:
             if place.device.id not in weighed:
                 weighed[place.device.id] = weigh(board, outlook, place, most)
@@ -77,13 +78,3 @@ def fill(board: Board) -> None:
             places.remove(place)
             if len(place.residents) < board.slots:
                 insort(places, place, key=emptiest_first)
-
-
-def _considered(places: list[Place]) -> list[Place]:
-    """Return the places to choose from: an empty one, else all if they are few, else the first.
-
-    With more open places than can be weighed in one go there is a choice of trainings for each.
-    """
-    if not places[0].residents or len(places) > WEIGHED:
-        return places[:1]
-    return list(places)
