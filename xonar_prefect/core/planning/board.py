@@ -21,6 +21,7 @@ from xonar_prefect.core.models import (
     Snapshot,
     Training,
 )
+from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.admission import Admission
 from xonar_prefect.core.planning.kinds import HeldQueue, Kind, Position
 from xonar_prefect.core.planning.places import Option, Place
@@ -169,7 +170,9 @@ class Board:
         return joined if len(joined) == training.gpus else None
 
     def slowdown(self, option: Option) -> float | None:
-        """Predict the slowdown of the option's training beside its partners; None if unknown."""
+        """Predict the slowdown of the option's training beside others; None if alone or unknown."""
+        if not option.partners:
+            return None
         model = option.device_model
         partners = [Load.of(partner, model) for partner in option.partners]
         return self.interference.predict(Load.of(option.training, model), partners, model)
@@ -178,13 +181,19 @@ class Board:
         self,
         option: Option,
         code: ReasonCode,
-        reason: str,
+        why: str,
         alternatives: tuple[Alternative, ...] = (),
     ) -> bool:
         """Release an option's training.
 
         Runs that need no device and stand before it in the queue are released first: they compete
         for the same limits.
+
+        Args:
+            option: The release.
+            code: Why, for machines.
+            why: Why, as a clause.
+            alternatives: What was weighed and not chosen.
 
         Returns:
             False when those have used up the limits; then nothing was released for the option.
@@ -193,15 +202,15 @@ class Board:
         self.release_without_device(before=training.queue_position)
         if self.admission.obstacle(training) is not None:
             return False
-        devices = tuple(place.device.id for place in option.places)
+        slowdown = self.slowdown(option)
         release = Release(
             training=training,
-            devices=devices,
+            devices=tuple(place.device.id for place in option.places),
             code=code,
-            reason=reason,
+            reason=words.release(option, why, slowdown),
             request_mib=option.request_mib,
             partners=tuple(partner.run_id for partner in option.partners),
-            predicted_slowdown=self.slowdown(option) if option.partners else None,
+            predicted_slowdown=slowdown,
             alternatives=alternatives,
         )
         self._record(release)

@@ -34,8 +34,7 @@ def _release(board: Board, kind: Kind, child: Training, parents: dict[str, Train
     beside = bool(option.partners)
     code = ReasonCode.FITS_BESIDE_PARTNER if beside else ReasonCode.FIRST_ON_DEVICE
     why = f"'{parents[child.parent or ''].name}' waits for it, so it comes first"
-    slowdown = board.slowdown(option) if beside else None
-    return board.release(option, code, words.release(option, why, slowdown))
+    return board.release(option, code, why)
 
 
 def name_parent(board: Board, hold: Hold) -> Hold:

@@ -127,6 +127,8 @@ class HostRoom:
 
     def use(self, training: Training) -> None:
         """Reserve what the training needs."""
+        if not self._has_rules:
+            return
         need, reserved = self._need(training), self._reserved
         self._trainings += 1
         self._reserved = HostNeed(

@@ -137,15 +137,13 @@ def _entry(place: Place) -> tuple[int, int, str]:
 def carry_out(board: Board, choice: Choice) -> bool:
     """Release what was chosen; return False where a limit was used up before its turn."""
     option = choice.option
-    slowdown = board.slowdown(option) if option.partners else None
     why = choice.why
     if board.offering is not None:
         waited = board.snapshot.now_s - option.training.submitted_at_s
         most = board.snapshot.limits.max_wait_seconds
         why = f"waited {waited:.0f} s, longer than {most:g} s, so it comes first; {why}"
-    reason = words.release(option, why, slowdown)
     alternatives = choice.rejected or _ahead_of(board, option)
-    if not board.release(option, choice.code, reason, alternatives):
+    if not board.release(option, choice.code, why, alternatives):
         return False
     for lost in choice.passed_over:
         if board.passed_over(lost.kind) is None:

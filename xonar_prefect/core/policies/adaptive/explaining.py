@@ -119,7 +119,7 @@ def _alternative(board: Board, place: Place, lost: Weighed, best: Weighed) -> Al
             f"With '{name}' {_SUM} would be {_seconds(lost.cost)}, "
             f"with '{best.waiting.training.name}' it is {_seconds(best.cost)}."
         ),
-        predicted_slowdown=board.slowdown(lost.option) if lost.option.partners else None,
+        predicted_slowdown=board.slowdown(lost.option),
     )
 
 
