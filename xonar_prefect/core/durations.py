@@ -61,7 +61,7 @@ class Durations:
         """Return how long a held training would need alone on a device model."""
         seconds = training.remaining_seconds
         if seconds is not None:
-            return Duration(seconds * self._slower_than_fastest(training, device_model), known=True)
+            return Duration(seconds * self.slower_than_fastest(training, device_model), known=True)
         mean = self._mean_of_kind(training, device_model)
         if mean is not None:
             return Duration(mean, known=True)
@@ -77,7 +77,7 @@ class Durations:
         elapsed = max(0.0, self._snapshot.now_s - resident.started_at_s)
         return Duration(max(mean - elapsed, LEAST_SHARE_LEFT * mean), known=True)
 
-    def _slower_than_fastest(self, training: Training, device_model: str) -> float:
+    def slower_than_fastest(self, training: Training, device_model: str) -> float:
         """Return the time here over the time on the fastest model that it has a profile of."""
         if len(training.profiles) == 1 and device_model in training.profiles:
             return 1.0

@@ -10,7 +10,8 @@ Costs are sums of weighted completion times from now on, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import truediv
 from typing import NamedTuple
@@ -147,73 +148,93 @@ def _next(
     weight_waiting: float,
     profiled: set[int],
 ) -> int | None:
-    """Return the place in line of who comes next; None for nobody.
-
-    Beside more than one, only whether the set as a whole becomes faster counts.
-    """
+    """Return the place in line of who comes next; None for nobody."""
     if not running:
         return 0
-    room = scene.room_mib
+    room_mib = scene.room_mib
     for each in running:
         if each.mib is None:
             return None
-        room -= each.mib
-    speeds_of = scene.speeds
-    loads = tuple([each.load for each in running])
-    there, rest = (running[0], left[0]) if len(running) == 1 else (None, 0.0)
-    speed_without = 1.0 if there is not None else sum(speeds_of[loads])
-    best: int | None = None
-    least = 0.0
-    looked = 0
+        room_mib -= each.mib
+    candidates = _candidates(waiting, room_mib, profiled)
+    if len(running) == 1:
+        return _beside_one(candidates, running[0], left[0], scene.speeds, weight_waiting)
+    return _beside_several(candidates, running, scene.speeds)
+
+
+def _candidates(
+    waiting: Iterable[Future], room_mib: int, profiled: set[int]
+) -> Iterator[tuple[int, Future]]:
+    """Yield the first of the line that may come, all of one priority, with their places."""
+    found = 0
     priority = None
-    for place, candidate in enumerate(waiting):
-        seconds, load, weight, mib, own_priority, blind, kind = candidate
-        if mib is None or mib > room:
+    for place, each in enumerate(waiting):
+        _, _, _, mib, own_priority, blind, kind = each
+        if mib is None or mib > room_mib or (blind and kind not in profiled):
             continue
-        if blind and kind not in profiled:
+        if own_priority != priority:
+            if priority is not None:
+                return
+            priority = own_priority
+        yield place, each
+        found += 1
+        if found == LOOK:
+            return
+
+
+def _beside_one(
+    candidates: Iterator[tuple[int, Future]],
+    there: Future,
+    rest: float,
+    speeds_of: Speeds,
+    weight_waiting: float,
+) -> int | None:
+    """Return whom to serve beside one costs least, per weight; None where it costs less to wait.
+
+    The two are followed to their ends.
+
+    Args:
+        candidates: Who may come, with their places in line.
+        there: Who runs.
+        rest: Time that it still needs alone.
+        speeds_of: The speeds of sets.
+        weight_waiting: The weight of all who wait.
+    """
+    load_there, weight_there = there.load, there.weight
+    best: int | None = None
+    least = math.inf
+    for place, (seconds, load, weight, *_) in candidates:
+        speed_there, speed = speeds_of[load_there, load]
+        finish = seconds / speed
+        end_there = rest / speed_there
+        if finish <= end_there:
+            end = finish
+            clear = end_there = finish + (rest - finish * speed_there)
+        else:
+            clear = end = end_there + (seconds - end_there * speed)
+        delay = weight_there * (end_there - rest)
+        others = max(0.0, weight_waiting - weight)
+        serial = rest + seconds
+        if weight * (end - serial) + delay + others * (clear - serial) > 0:
             continue
-        if priority is not None and own_priority != priority:
-            break
-        priority = own_priority
-        everybody = (*loads, load)
-        together = speeds_of[everybody]
-        price: float | None = None
-        if there is not None:
-            price = _price(there, rest, seconds, weight, together, weight_waiting)
-        elif sum(together) > speed_without:
-            price = seconds / together[-1] / weight
-        if price is not None and (best is None or price < least):
+        price = (clear - rest + delay) / weight
+        if price < least:
             best, least = place, price
-        looked += 1
-        if looked == LOOK:
-            break
     return best
 
 
-def _price(
-    there: Future,
-    rest: float,
-    seconds: float,
-    weight: float,
-    together: tuple[float, ...],
-    weight_waiting: float,
-) -> float | None:
-    """Return what it costs, per weight, to serve the candidate beside one; None: wait better.
-
-    The two are followed to their ends.
-    """
-    speed_there, speed = together
-    weight_there = there.weight
-    finish = seconds / speed
-    end_there = rest / speed_there
-    if finish <= end_there:
-        end = finish
-        clear = end_there = finish + (rest - finish * speed_there)
-    else:
-        clear = end = end_there + (seconds - end_there * speed)
-    delay = weight_there * (end_there - rest)
-    others = max(0.0, weight_waiting - weight)
-    serial = rest + seconds
-    if weight * (end - serial) + delay + others * (clear - serial) > 0:
-        return None
-    return (clear - rest + delay) / weight
+def _beside_several(
+    candidates: Iterator[tuple[int, Future]], running: list[Future], speeds_of: Speeds
+) -> int | None:
+    """Return who finishes soonest, per weight, of those that make the set as a whole faster."""
+    loads = tuple([each.load for each in running])
+    speed_without = sum(speeds_of[loads])
+    best: int | None = None
+    least = math.inf
+    for place, each in candidates:
+        everybody = (*loads, each.load)
+        together = speeds_of[everybody]
+        price = each.seconds / together[-1] / each.weight
+        if sum(together) > speed_without and price < least:
+            best, least = place, price
+    return best

@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.building import MODEL, observation
 from xonar_prefect.core.interference import InterferenceModel, Load, likeness_of
-from xonar_prefect.core.interference.likeness import similarity
+from xonar_prefect.core.interference.likeness import Families
 from xonar_prefect.core.models import Observation
 
 
@@ -33,10 +33,22 @@ def test_kinds_are_alike_but_for_their_numbers() -> None:
     assert small is not None
     assert large is not None
     assert other is not None
-    assert similarity(small, small, 1.0) == 1.0
-    assert similarity(small, large, 1.0) == pytest.approx(1 / 8)
-    assert similarity(small, large, 2.0) == pytest.approx(math.sqrt(1 / 8))
-    assert similarity(small, other, 1.0) == 0.0
+    likenesses = {"small": small, "large": large, "other": other, "never seen": small}
+    seen = frozenset({"small", "large", "other", "of no likeness"})
+    families = Families(likenesses, seen)
+    assert families.members(small.family) == ["large", "small"]
+    assert families.members(other.family) == ["other"]
+    assert families.alike(small, but=None) == pytest.approx([1 / 8, 1])
+    assert families.alike(small, but="small") == pytest.approx([1 / 8, 0])
+    assert families.alike(large, but="other") == pytest.approx([1, 1 / 8])
+    wider = Families(likenesses, seen, scale=2.0)
+    assert wider.alike(small, but=None) == pytest.approx([math.sqrt(1 / 8), 1])
+
+
+def test_of_a_family_never_seen_nobody_is_alike() -> None:
+    likeness = likeness_of({"model": "bert"})
+    assert likeness is not None
+    assert Families().alike(likeness, but="a") == []
 
 
 def test_a_kind_never_seen_is_expected_to_suffer_like_those_alike() -> None:

@@ -47,20 +47,6 @@ def _likeness_of(parameters: tuple[tuple[str, str], ...]) -> Likeness:
     return Likeness(family, tuple(math.log(max(number, 1e-6)) for number in numbers))
 
 
-def similarity(first: Likeness, second: Likeness, scale: float) -> float:
-    """Return 1 for kinds that are the same, less the further their numbers are apart.
-
-    Args:
-        first: A kind.
-        second: Another.
-        scale: The sum of differences of logarithms at which e times less is left.
-    """
-    if first.family != second.family:
-        return 0.0
-    apart = map(abs, map(sub, first.logarithms, second.logarithms))
-    return math.exp(-sum(apart) / scale)
-
-
 @dataclass(frozen=True)
 class Families:
     """The kinds that were observed, by family, and how alike those of a family are.
@@ -68,7 +54,7 @@ class Families:
     Attributes:
         likenesses: What kinds are compared by, by key.
         observed: The keys of those that were observed.
-        scale: The scale of `similarity`.
+        scale: The sum of differences of logarithms at which kinds are e times less alike.
     """
 
     likenesses: Mapping[str, Likeness] = field(default_factory=dict)
@@ -90,12 +76,28 @@ class Families:
         return self._members.get(family, ())
 
     def alike(self, likeness: Likeness, but: str | None) -> Sequence[float]:
-        """Return how alike each member of its family is to a kind; 0 for one that is left out."""
+        """Return how alike each member of its family is to a kind, from 0 to 1.
+
+        Args:
+            likeness: What the kind is compared by.
+            but: The key of a member that is left out: 0.
+        """
         at = (likeness, but)
         found = self._alike.get(at)
         if found is None:
+            own = likeness.logarithms
+            others = self._logarithms.get(likeness.family, ())
             found = self._alike[at] = [
-                0.0 if key == but else similarity(likeness, self.likenesses[key], self.scale)
-                for key in self.members(likeness.family)
+                math.exp(-sum(map(abs, map(sub, own, other))) / self.scale) for other in others
             ]
+            members = self.members(likeness.family)
+            if but in members:
+                found[members.index(but)] = 0.0
         return found
+
+    @cached_property
+    def _logarithms(self) -> Mapping[str, Sequence[tuple[float, ...]]]:
+        return {
+            family: [self.likenesses[key].logarithms for key in members]
+            for family, members in self._members.items()
+        }

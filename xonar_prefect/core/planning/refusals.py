@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from xonar_prefect.core import memory
 from xonar_prefect.core.decisions import ReasonCode
@@ -30,9 +30,11 @@ def refuse_impossible(board: Board) -> None:
     # What was never read may be of any model and any size.
     unknown = sum(place.device.memory_mib == 0 for place in board.places)
     most = max(whole.values(), default=0)
-    one_of_each = {_group_of(place): place for place in board.places}
-    counts = Counter(_group_of(place) for place in board.places)
-    alike = [(one_of_each[group], count) for group, count in counts.items()]
+    groups: dict[tuple[object, ...], list[Place]] = defaultdict(list)
+    for place in board.places:
+        group = (*place.memory_type, place.device.is_slice)
+        groups[group].append(place)
+    alike = [(places[0], len(places)) for places in groups.values()]
     for kind, training in tuple(board.queue):
         if training.gpus > 1 and training.gpus > most + unknown:
             board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
@@ -41,11 +43,6 @@ def refuse_impossible(board: Board) -> None:
             continue
         if not _is_possible(kind, training, alike):
             board.refuse(kind, ReasonCode.NEVER_FITS, _never_fits(board, kind, training))
-
-
-def _group_of(place: Place) -> tuple[object, ...]:
-    """Return what makes devices alike to whoever asks for memory or for several of them."""
-    return (*place.memory_type, place.device.is_slice)
 
 
 def _is_possible(kind: Kind, training: Training, alike: list[tuple[Place, int]]) -> bool:

@@ -46,6 +46,7 @@ class Running:
         submission: What was submitted.
         training: The value that the policy knows.
         slots: The slots it holds.
+        devices: Ids of its devices.
         device_model: Model of its devices; empty text where it needs none.
         request_mib: Memory reserved on each.
         step_seconds: True step time alone on these devices.
@@ -64,6 +65,7 @@ class Running:
         "_resident",
         "_seen_at_s",
         "device_model",
+        "devices",
         "kind",
         "left_s",
         "partners",
@@ -97,6 +99,7 @@ class Running:
         self.submission = submission
         self.training = training
         self.slots = slots
+        self.devices = tuple([each.device.id for each in slots])
         self.device_model = slots[0].device.model if slots else ""
         self.request_mib = request_mib
         self.step_seconds = step_seconds or UNKNOWN_STEP_SECONDS
@@ -112,11 +115,6 @@ class Running:
         self.partners: set[str] = set()
         self._resident: Resident | None = None
         self._seen_at_s = -1.0
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Ids of its devices."""
-        return tuple(slots.device.id for slots in self.slots)
 
     @property
     def mates(self) -> list[Running]:

@@ -91,7 +91,8 @@ def _why(verdict: Verdict, place: Place) -> str:
 
 def _rejected(board: Board, place: Place, verdict: Verdict) -> tuple[Alternative, ...]:
     best = verdict.ranked[0]
-    found = [(each.cost, _alternative(board, place, each, best)) for each in verdict.ranked[1:]]
+    others = verdict.ranked[1 : MOST_ALTERNATIVES + 1]
+    found = [(each.cost, _alternative(board, place, each, best)) for each in others]
     if verdict.alone is not None:
         there = quoted([resident.training for resident in place.residents])
         found.append(

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import chain, count, repeat
+from itertools import count
 from typing import NamedTuple
 
 from xonar_prefect.core.models import Training
@@ -42,12 +42,12 @@ class _Terms(NamedTuple):
     Attributes:
         first_number: The number in the line of the first of them.
         weight: What a second of their completion times counts.
-        slower: By what factor they are slower than on their fastest model, if that is known.
+        slower: By what factor they are slower here than on their fastest model.
     """
 
     first_number: int
     weight: float
-    slower: float | None
+    slower: float
 
 
 class Line:
@@ -82,16 +82,17 @@ class Line:
         weights = []
         for kind, front in board.queue:
             weight, held, ordered = weight_of(front), kind.count, kind.by_length
-            self._terms[kind] = _Terms(number, weight, self._slower(front))
+            slower = self._durations.slower_than_fastest(front, device_model)
+            self._terms[kind] = _Terms(number, weight, slower)
             self._heads.append(self._waiting(kind, 0))
             if ordered[-1].remaining_seconds is None and ordered[0].remaining_seconds is not None:
                 unknown = bisect_left(ordered, math.inf, key=length)
                 self._heads.append(self._waiting(kind, unknown))
-            weights.append(repeat(weight, held))
+            weights.append(weight * held)
             self.count += held
             number += len(ordered)
         heapify(self._heads)
-        self.weight = math.fsum(chain.from_iterable(weights))
+        self.weight = math.fsum(weights)
 
     def __iter__(self) -> Iterator[Waiting]:
         """Yield those that are still held."""
@@ -120,19 +121,13 @@ class Line:
         training = kind.by_length[place]
         terms = self._terms[kind]
         own = training.remaining_seconds
-        if own is None or terms.slower is None:
+        if own is None:
             seconds = self._durations.held(training, self._device_model).seconds
         else:
             seconds = own * terms.slower
         rank = seconds * (training.gpus / terms.weight)
         number = terms.first_number + place
         return Waiting(training.priority, rank, number, kind, training, seconds, terms.weight)
-
-    def _slower(self, front: Training) -> float | None:
-        remaining = front.remaining_seconds
-        if not remaining:
-            return None
-        return self._durations.held(front, self._device_model).seconds / remaining
 
 
 def _is_known(training: Training) -> bool:
