@@ -32,6 +32,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.own_process import results_of
 from tests.benchmarks.trainings import CHUNK_BYTES, TRAININGS, Pause, ThrottledRead, Wait, no_wait
 from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
@@ -144,18 +145,8 @@ def measure(name: str, fractions: Sequence[float], core: int) -> None:
 
 def run(name: str, fractions: Sequence[float], core: int) -> list[dict[str, Any]]:
     """Measure one training in a process of its own."""
-    command = [sys.executable, "-m", __spec__.name, "--measure", name, "--core", str(core)]
-    command += ["--fractions", *map(str, fractions)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
-    )
-    if done.returncode != 0:
-        sys.stderr.write(done.stderr)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    wanted = map(str, fractions)
+    return results_of(__spec__.name, "--measure", name, "--core", str(core), "--fractions", *wanted)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

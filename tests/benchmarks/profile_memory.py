@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.own_process import results_of
+
 SIZES_MIB = (100, 300, 1000)
 
 CHILD = """
@@ -76,17 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shown.add_column(column.rstrip("|"), justify="right" if column.endswith("|") else "left")
     for where in ("itself", "a child"):
         for size in SIZES_MIB:
-            done = subprocess.run(
-                [sys.executable, "-m", __spec__.name, "--measure", str(size), where],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            result = json.loads(done.stdout)
-            seen = result["peak"] - result["before"]
-            shown.add_row(
-                where, f"{size} MiB", f"{seen} MiB", f"{seen / size - 1:+.1%}", result["source"]
-            )
+            for result in results_of(__spec__.name, "--measure", str(size), where):
+                seen = result["peak"] - result["before"]
+                shown.add_row(
+                    where, f"{size} MiB", f"{seen} MiB", f"{seen / size - 1:+.1%}", result["source"]
+                )
     Console().print(shown)
 
 

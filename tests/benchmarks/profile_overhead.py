@@ -27,6 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.own_process import results_of
 from tests.benchmarks.trainings import TRAININGS, no_wait
 from xonar_prefect.profiling.injection import Orders, reports_directory, watched
 from xonar_prefect.run_directory import RunDirectory
@@ -136,22 +137,6 @@ def start_up(program: str) -> float:
         return median(seconds(environment) - seconds(os.environ) for _ in range(STARTS))
 
 
-def in_a_process(*arguments: str) -> dict[str, Any] | None:
-    """Return what this module prints when it measures in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", __spec__.name, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
-    )
-    if done.returncode != 0:
-        sys.stderr.write(done.stderr)
-        return None
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -166,6 +151,7 @@ def main() -> None:
     if arguments.measure:
         measure(arguments.measure, arguments.core)
         return
+    core = str(arguments.core)
     shown = Table(title=f"Added to a step (wall / processor time), median of {PAIRS} pairs")
     for column in ("training", "step|", *(f"{mode}|" for mode in modes())):
         shown.add_column(column.rstrip("|"), justify="right" if column.endswith("|") else "left")
@@ -174,14 +160,11 @@ def main() -> None:
         if importlib.util.find_spec(TRAININGS[name][0]) is None:
             console.print(f"{name}: not installed here, so not measured.")
             continue
-        result = in_a_process("--measure", name, "--core", str(arguments.core))
-        if result is None:
-            continue
-        cells = [f"{result[mode][0]:+.1%} / {result[mode][1]:+.1%}" for mode in modes()]
-        shown.add_row(name, f"{result['step_ms']:.1f} ms", *cells)
+        for result in results_of(__spec__.name, "--measure", name, "--core", core):
+            cells = [f"{result[mode][0]:+.1%} / {result[mode][1]:+.1%}" for mode in modes()]
+            shown.add_row(name, f"{result['step_ms']:.1f} ms", *cells)
     console.print(shown)
-    ours = in_a_process("--measure-our-own", "--core", str(arguments.core))
-    if ours is not None:
+    for ours in results_of(__spec__.name, "--measure-our-own", "--core", core):
         console.print(
             f"An empty step takes {ours['measured'] * 1e6:.1f} microseconds while measured and "
             f"{ours['after the window'] * 1e6:.1f} after the window; reports of progress take "
