@@ -65,6 +65,11 @@ class Admission:
         if code in hosting.CODES and waited_s > self._limits.max_wait_seconds:
             self._host.keep_for(training)
 
+    @property
+    def keeps_host(self) -> bool:
+        """Whether some of the host is kept for somebody, so that age decides who may have it."""
+        return self._host.is_kept
+
     def never(self, training: Training) -> str | None:
         """Say why this host can never take the training, if so."""
         return self._host.never(training)

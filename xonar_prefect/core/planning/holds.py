@@ -15,7 +15,6 @@ from xonar_prefect.core.decisions import (
     Hold,
     ReasonCode,
 )
-from xonar_prefect.core.hosts import Host
 from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning import words
 from xonar_prefect.core.planning.board import Board
@@ -58,8 +57,6 @@ class HoldExplainer:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._limits = board.snapshot.limits
-        # the host may be kept for an older one, so there age tells those of a kind apart
-        self._has_host_rules = board.snapshot.host != Host()
         self._reserved = [place for place in board.places if place.reservation is not None]
         self._waited_for = {
             place.reserved_for.run_id for place in self._reserved if place.reserved_for is not None
@@ -92,7 +89,8 @@ class HoldExplainer:
         front = kind.front
         if front is None:
             return
-        if self._reserved or self._has_host_rules or front.parent is not None:
+        kept_for_older = self._reserved or self._board.admission.keeps_host
+        if kept_for_older or front.parent is not None:
             yield from self._holds_one_by_one(kind)
             return
         held = kind.held
@@ -114,7 +112,7 @@ class HoldExplainer:
             verdict = None
             if passed_over is not None and training.queue_position < passed_over.before:
                 verdict = passed_over.reason
-            limit = board.admission.obstacle(training) if self._has_host_rules else None
+            limit = board.admission.obstacle(training) if board.admission.keeps_host else None
             state = (older, verdict is not None, limit)
             why = by_state.get(state)
             if training.run_id in self._waited_for:

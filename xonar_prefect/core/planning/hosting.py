@@ -143,6 +143,11 @@ class HostRoom:
         if self._kept_for is None and self._need(training).lacks(self._unreserved()) is None:
             self._kept_for = training
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is kept for somebody, so that later ones are kept out."""
+        return self._kept_for is not None
+
     def never(self, training: Training) -> str | None:
         """Say why this host can never take the training, if so."""
         if not self._has_rules:
