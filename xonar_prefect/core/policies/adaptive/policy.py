@@ -7,7 +7,8 @@ empty device, as an unprofiled one does. Each is priced by playing the device's 
 
 Urgent are the trainings of the highest priority that waits and fits, and among them those that
 need the least device time, over the weight of their owner. Where many places are open at once,
-fewer are weighed for each, so that the cost of a decision stays bounded.
+they are filled one by one, and fewer are weighed for each, so that the cost of a decision stays
+bounded.
 """
 
 from __future__ import annotations
