@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from xonar_prefect.core.identity import Recipe
@@ -73,7 +75,8 @@ def test_an_export_as_json_is_taken_in_again_as_it_was(xonar, profiled, tmp_path
     assert xonar("profiles", "forget", "3f2").status == 0
     assert [each["key"] for each in xonar("profiles", "list", "--json").json] == ["3fff00"]
     ended = xonar("profiles", "import", str(tmp_path / "all.json"))
-    assert "2 profiles were taken in" in ended.output
+    assert "1 profile was taken in" in ended.output
+    assert "1 profile was left out" in ended.output
     assert xonar("profiles", "list", "--json").json == known
 
 
@@ -88,6 +91,55 @@ def test_an_export_as_csv_is_what_simulations_read(xonar, profiled, tmp_path) ->
     assert again["active_fraction"] == pytest.approx(0.62)
     assert again["step_seconds"] == pytest.approx(0.0215)
     assert again["peak_memory_mib"] == 1234
+
+
+@pytest.fixture
+def measured(store: Store) -> Profile:
+    """A profile as a deployed training leaves it."""
+    profile = replace(PROFILE, code_version="v1", framework="torch 2", steps=1395)
+    store.ingest_profile("a1", profile, RECIPE, 1000.0)
+    return profile
+
+
+def test_an_export_as_csv_taken_in_again_loses_nothing(xonar, measured, tmp_path) -> None:
+    known = xonar("profiles", "list", "--json").json
+    assert xonar("profiles", "export", str(tmp_path / "all.csv")).status == 0
+    ended = xonar("profiles", "import", str(tmp_path / "all.csv"))
+    assert xonar("profiles", "list", "--json").json == known
+    assert "0 profiles were taken in" in ended.output
+    assert "1 profile was left out: what is known" in ended.words
+    assert "`xonar profiles forget 3f2a9c` first" in ended.words
+
+
+def test_csv_completes_what_is_known(xonar, store, tmp_path) -> None:
+    joint = replace(PROFILE.as_joint(), code_version="v1")
+    store.ingest_profile("a1", joint, RECIPE, 1000.0)
+    header = "training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib\n"
+    (tmp_path / "all.csv").write_text(header + "3f2a9c,V100,10,10,,5\n")
+    ended = xonar("profiles", "import", str(tmp_path / "all.csv"))
+    assert "1 profile was taken in" in ended.output
+    assert "left out" not in ended.output
+    assert store.profiles_for("3f2a9c") == {
+        "V100": replace(joint, active_fraction=0.5, step_seconds=0.02)
+    }
+
+
+def test_a_backup_brings_back_what_a_table_has_hidden(xonar, store, measured, tmp_path) -> None:
+    assert xonar("profiles", "export", "--json", str(tmp_path / "all.json")).status == 0
+    assert xonar("profiles", "forget", "3f2").status == 0
+    # As it was taken in before tables had the date of long ago.
+    bare = replace(measured, code_version=None, framework=None, steps=0)
+    store.ingest_profile("a2", bare, Recipe(flow="digits", entrypoint=None, task="train"), 9000.0)
+    ended = xonar("profiles", "import", str(tmp_path / "all.json"))
+    assert "1 profile was taken in" in ended.output
+    assert store.profiles_for("3f2a9c") == {"V100": measured}
+
+
+def test_a_table_has_no_date(xonar, tmp_path) -> None:
+    header = "training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib\n"
+    (tmp_path / "all.csv").write_text(header + "kind,V100,10,10,,5\n")
+    assert xonar("profiles", "import", str(tmp_path / "all.csv")).status == 0
+    assert "published -" in xonar("profiles", "show", "kind").words
 
 
 @pytest.mark.parametrize(

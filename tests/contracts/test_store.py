@@ -19,7 +19,7 @@ from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
 from xonar_prefect.core.models import Observation, Profile
 from xonar_prefect.core.quarantine import Quarantine, QuarantineCause
-from xonar_prefect.store import Store
+from xonar_prefect.store import Store, StoredProfile
 
 OpenStore = Callable[[], Store]
 
@@ -178,6 +178,36 @@ def test_step_time_seen_alone_completes_a_joint_profile(store: Store) -> None:
     assert store.set_step_seconds("kind-a", "V100", 0.4, 80)
     store.ingest_profile("a2", JOINT, RECIPE, 200.0)
     assert store.profiles_for("kind-a") == {"V100": replace(JOINT, step_seconds=0.4, steps=80)}
+
+
+def test_an_import_of_less_changes_nothing(store: Store) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    table = replace(SOLO, steps=0, code_version=None, framework=None, step_seconds=9.0)
+    assert not store.import_profile(imported(table, 200.0))
+    assert not store.import_profile(imported(replace(SOLO, code_version=None), 200.0))
+    assert not store.import_profile(imported(replace(JOINT, peak_memory_mib=900), 200.0))
+    (known,) = store.profiles()
+    assert (known.profile, known.published_at_s) == (SOLO, 100.0)
+
+
+def test_an_import_of_more_or_newer_is_taken_in(store: Store) -> None:
+    newer = replace(SOLO, step_seconds=0.7)
+    assert store.import_profile(imported(SOLO, 100.0))
+    assert not store.import_profile(imported(SOLO, 100.0))
+    assert store.import_profile(imported(newer, 200.0))
+    assert not store.import_profile(imported(SOLO, 100.0))
+    assert store.profiles_for("kind-a") == {"V100": newer}
+
+
+def test_what_was_measured_counts_before_a_newer_table(store: Store) -> None:
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    table = replace(SOLO, steps=0, code_version=None, framework=None)
+    store.ingest_profile("a2", table, RECIPE, 200.0)
+    assert store.profiles_for("kind-a") == {"V100": SOLO}
+
+
+def imported(profile: Profile, published_at_s: float) -> StoredProfile:
+    return StoredProfile(profile=profile, recipe=RECIPE, published_at_s=published_at_s)
 
 
 def test_nothing_is_corrected_where_no_profile_is_known(store: Store) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from xonar_prefect.core.codec import (
     profile_from_dict,
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from xonar_prefect.store import Store, StoredProfile
 
 _IMPORTED_FLOW = "imported"
+_LONG_AGO_S = 0.0
+"""A CSV file does not say when its profiles were published: whatever does is newer."""
 
 
 def as_json(stored: StoredProfile) -> dict[str, Any]:
@@ -74,7 +74,6 @@ def read(path: Path) -> list[StoredProfile]:
 
     if path.suffix.lower() == ".json":
         return _read_json(path)
-    now_s = time.time()
     found = []
     for row in read_rows(path, COLUMNS):
         profile = profile_of(row)
@@ -83,7 +82,7 @@ def read(path: Path) -> list[StoredProfile]:
             entrypoint=None,
             task=row.optional_text("task") or profile.key,
         )
-        found.append(StoredProfile(profile=profile, recipe=recipe, published_at_s=now_s))
+        found.append(StoredProfile(profile=profile, recipe=recipe, published_at_s=_LONG_AGO_S))
     return found
 
 
@@ -116,7 +115,9 @@ def _read_json(path: Path) -> list[StoredProfile]:
     return found
 
 
-def ingest(store: Store, profiles: Iterable[StoredProfile]) -> None:
-    """Take profiles into a store as if workers had published them when they were."""
-    for each in profiles:
-        store.ingest_profile(f"import-{uuid4()}", each.profile, each.recipe, each.published_at_s)
+def ingest(store: Store, offered: Iterable[StoredProfile]) -> list[StoredProfile]:
+    """Take profiles into a store; return those that told it nothing.
+
+    What is known and newer stays, and nothing that is known is lost.
+    """
+    return [each for each in offered if not store.import_profile(each)]

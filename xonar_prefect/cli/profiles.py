@@ -111,6 +111,8 @@ def export(file: Path | None = None, /, *, json: AsJson = False) -> None:
 def import_profiles(file: Path, /) -> None:
     """Take in profiles that `export` has written; what is known and newer stays.
 
+    Nothing that is known is lost: CSV, which keeps little, only completes it.
+
     Example: `xonar profiles import backup.json`
 
     Args:
@@ -119,8 +121,14 @@ def import_profiles(file: Path, /) -> None:
     """
     found = read(file)
     with _store() as store:
-        ingest(store, found)
-    say(f"{len(found)} profiles were taken in from {file}.")
+        idle = ingest(store, found)
+    say(f"{_profiles(len(found) - len(idle))} taken in from {file}.")
+    if idle:
+        some = idle[0].profile.key
+        say(
+            f"{_profiles(len(idle))} left out: what is known of the same kind is newer or says as "
+            f"much; `xonar profiles forget {some}` first has it replaced."
+        )
 
 
 @app.command
@@ -136,6 +144,10 @@ def forget(key: str, /) -> None:
     with _store() as store:
         store.forget(chosen)
     say(f"Forgot all that was measured of {chosen}; its next run is profiled again.")
+
+
+def _profiles(number: int) -> str:
+    return "1 profile was" if number == 1 else f"{number} profiles were"
 
 
 def _matching(key: str) -> list[StoredProfile]:
@@ -165,7 +177,9 @@ def _rows(stored: StoredProfile) -> list[tuple[str, str | None]]:
     active = _with_interval(percent, profile.active_fraction, profile.active_fraction_interval)
     step = _with_interval(milliseconds, profile.step_seconds, profile.step_seconds_interval)
     by = recipe.profile_by
-    published = datetime.fromtimestamp(stored.published_at_s).astimezone()
+    # A CSV file does not say when.
+    at_s = stored.published_at_s
+    published = datetime.fromtimestamp(at_s).astimezone() if at_s else None
     return [
         ("flow", recipe.flow),
         ("entry point", recipe.entrypoint),
@@ -186,7 +200,7 @@ def _rows(stored: StoredProfile) -> list[tuple[str, str | None]]:
         ("framework", profile.framework),
         ("device", None if profile.device is None else device(profile.device)),
         ("code version", profile.code_version),
-        ("published", published.isoformat(sep=" ", timespec="seconds")),
+        ("published", published.isoformat(sep=" ", timespec="seconds") if published else None),
     ]
 
 

@@ -7,6 +7,16 @@ from typing import Any
 
 from xonar_prefect.core.models import Profile
 
+_ACTIVITY = (
+    "active_fraction",
+    "active_fraction_interval",
+    "communication_fraction",
+    "input_fraction",
+    "other_fraction",
+    "source",
+)
+_STEP = ("step_seconds", "step_seconds_interval")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatedProfile:
@@ -33,6 +43,32 @@ def merge(one: DatedProfile, other: DatedProfile) -> DatedProfile:
     """
     winner, loser = (one, other) if one.rank > other.rank else (other, one)
     return replace(winner, profile=with_peak_floor(winner.profile, loser.profile))
+
+
+def says_less(offered: Profile, known: Profile) -> bool:
+    """Tell whether a profile from a file must not take the place of the one that is known.
+
+    So it is with one that rests on no steps, as from a table, with one that lacks the code version,
+    without which the kind would be measured again, and with one that lacks the step time alone.
+    """
+    return (
+        offered.steps == 0
+        or (offered.code_version is None and known.code_version is not None)
+        or (offered.step_seconds is None and known.step_seconds is not None)
+    )
+
+
+def completed(known: Profile, other: Profile) -> Profile:
+    """Return what is known with what only the other knows, and at least its memory peaks."""
+    changes: dict[str, Any] = {}
+    if known.active_fraction is None and other.active_fraction is not None:
+        changes = {name: getattr(other, name) for name in _ACTIVITY}
+    if known.step_seconds is None and other.step_seconds is not None:
+        changes |= {name: getattr(other, name) for name in _STEP}
+    for name in ("framework", "device"):
+        if getattr(known, name) is None:
+            changes[name] = getattr(other, name)
+    return with_peak_floor(replace(known, **changes), other)
 
 
 def with_peak_floor(profile: Profile, floor: Profile) -> Profile:

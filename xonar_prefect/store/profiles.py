@@ -12,7 +12,13 @@ from sqlmodel import Session, col, select
 from xonar_prefect.core.codec import profile_from_dict, profile_to_dict
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.models import Profile
-from xonar_prefect.store.merging import DatedProfile, merge, with_peak_floor
+from xonar_prefect.store.merging import (
+    DatedProfile,
+    completed,
+    merge,
+    says_less,
+    with_peak_floor,
+)
 from xonar_prefect.store.tables import ProfileRow
 
 
@@ -39,6 +45,21 @@ def ingest(session: Session, profile: Profile, recipe: Recipe, published_at_s: f
     row.sqlmodel_update(_to_row(merge(known, figures), recipe, published_at_s))
 
 
+def take_in(session: Session, offered: StoredProfile) -> bool:
+    """Take in a profile from a file; return whether what counts of its kind is another now.
+
+    What is known never becomes poorer: a profile that says less only completes it.
+    """
+    profile = offered.profile
+    known = _current_of(session, profile)
+    if known is not None and says_less(profile, known):
+        change(session, profile.key, profile.device_model, lambda found: completed(found, profile))
+    else:
+        ingest(session, profile, offered.recipe, offered.published_at_s)
+    session.flush()
+    return _current_of(session, profile) != known
+
+
 def change(
     session: Session, key: str, device_model: str, corrected: Callable[[Profile], Profile]
 ) -> bool:
@@ -62,8 +83,8 @@ def change(
 def current(rows: Iterable[ProfileRow]) -> tuple[StoredProfile, ...]:
     """Return the profiles that count, the most recently published first.
 
-    Of each kind on each device model that is the code version published last; the memory peaks
-    of the others are its floor.
+    Of each kind on each device model that is the code version published last, of those that were
+    measured if any was; the memory peaks of the others are its floor.
     """
     versions: dict[tuple[str, str], list[ProfileRow]] = {}
     for row in rows:
@@ -98,8 +119,18 @@ def recipes(session: Session, flow: str, entrypoint: str | None) -> tuple[Recipe
     )
 
 
-def _recency(row: ProfileRow) -> tuple[float, str]:
-    return (row.published_at_s, row.code_version)
+def _current_of(session: Session, profile: Profile) -> Profile | None:
+    rows = session.exec(
+        select(ProfileRow).where(
+            ProfileRow.key == profile.key, ProfileRow.device_model == profile.device_model
+        )
+    ).all()
+    return next((each.profile for each in current(rows)), None)
+
+
+def _recency(row: ProfileRow) -> tuple[bool, float, str]:
+    # A table taken in says nothing of steps or code: it must not hide what was measured.
+    return (row.steps > 0, row.published_at_s, row.code_version)
 
 
 def _profile(row: ProfileRow) -> Profile:

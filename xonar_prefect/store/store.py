@@ -88,6 +88,14 @@ class Store:
 
         return self._database.write(work)
 
+    def import_profile(self, offered: StoredProfile) -> bool:
+        """Take in a profile from a file; return whether what counts of its kind is another now.
+
+        What is known and newer stays, and nothing that is known is lost: a profile that rests on
+        no steps, or lacks the code version or the step time that is known, only completes it.
+        """
+        return self._database.write(lambda session: profiles.take_in(session, offered))
+
     def raise_peak(self, key: str, device_model: str, peak_memory_mib: int) -> bool:
         """Raise the memory peak of a known profile; return False where none is known."""
 
