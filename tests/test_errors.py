@@ -21,6 +21,7 @@ EXAMPLES = [
     errors.CommandError.missing(),
     errors.CommandError.not_started("trian.py", "no such file"),
     errors.CommandError.unwritable("/srv/p.json", "permission denied"),
+    errors.CommandError.mixed(),
     errors.ServerUnreachableError(None),
     errors.ServerUnreachableError("http://127.0.0.1:4200/api", "refused"),
     errors.WorkerNameTakenError("one", "gpus"),

@@ -406,6 +406,14 @@ class CommandError(XonarError):
         """Say that the profile could not be written there."""
         return cls(f"Cannot write {target} ({cause}); choose another file with `--json FILE`.")
 
+    @classmethod
+    def mixed(cls) -> CommandError:
+        """Say that standard output is the command's own."""
+        return cls(
+            "The profile would come between the command's own lines on standard output; name a "
+            "file, as in `--json profile.json`."
+        )
+
 
 class DemoError(XonarError):
     """The demonstration cannot go on."""

@@ -303,6 +303,25 @@ def test_a_file_that_cannot_be_written_is_told_before_hours_of_training(tmp_path
 
 
 def test_a_file_that_cannot_be_written_after_it_changes_no_exit_code(tmp_path: Path) -> None:
-    done = xonar_profile("--json", str(tmp_path), "--", "sh", "-c", "exit 3")
+    target = tmp_path / "p.json"
+    done = xonar_profile("--json", str(target), "--", "sh", "-c", f"mkdir {target}; exit 3")
     assert done.returncode == 3
     assert "Cannot write" in done.stderr
+
+
+def test_a_directory_is_no_file_for_a_profile(tmp_path: Path) -> None:
+    done = xonar_profile("--json", str(tmp_path), "--", "echo", "trained")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "Is a directory" in done.stderr
+
+
+def test_finding_out_whether_a_file_can_be_written_leaves_none(tmp_path: Path) -> None:
+    done = xonar_profile("--json", str(tmp_path / "p.json"), "--", "no-such-command-anywhere")
+    assert done.returncode == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_standard_output_is_the_commands_own() -> None:
+    done = xonar_profile("--json", "-", "--", "echo", "trained")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "name a file" in done.stderr

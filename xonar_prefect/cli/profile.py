@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def profile(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    json: Annotated[Path | None, Parameter(name="--json")] = None,
+    json: Annotated[Path | None, Parameter(name="--json", allow_leading_hyphen=True)] = None,
 ) -> int:
     """Run a training command and show how active it was, how long its steps took, what it needed.
 
@@ -40,8 +40,8 @@ def profile(
         raise CommandError.missing()
     if command[0].startswith("-"):
         raise CommandError.misspelt_option(command[0])
-    if json is not None and not json.absolute().parent.is_dir():
-        raise CommandError.unwritable(json, "there is no such directory")
+    if json is not None:
+        _require_writable(json)
     result = profile_command(command, environment=os.environ, gpu_memory_mib=_gpu_memory())
     print_profile(shlex.join(command), result)
     if json is not None:
@@ -51,6 +51,28 @@ def profile(
             # The training has its own exit code, whatever becomes of its profile.
             sys.stderr.write(f"xonar: {CommandError.unwritable(json, error)}\n")
     return result.exit_code
+
+
+def _require_writable(target: Path) -> None:
+    """Find out before hours of training that the profile could not be written.
+
+    Raises:
+        CommandError: It could not.
+    """
+    if str(target) == "-":
+        raise CommandError.mixed()
+    if not target.absolute().parent.is_dir():
+        raise CommandError.unwritable(target, "there is no such directory")
+    is_new = not target.exists()
+    if not (is_new or target.is_file() or target.is_dir()):
+        return  # opening a pipe would wait for its reader
+    try:
+        with target.open("a", encoding="utf-8"):
+            pass
+        if is_new:
+            target.unlink()
+    except OSError as error:
+        raise CommandError.unwritable(target, error.strerror or error) from error
 
 
 def _gpu_memory() -> GpuMemory | None:
