@@ -65,7 +65,7 @@ def profiled(tmp_path: Path, *command: str, **environment: str) -> tuple[Any, An
 
 def test_steps_of_a_script_are_measured(tmp_path: Path, script: Script) -> None:
     done, profile = profiled(tmp_path, sys.executable, script(TRAIN))
-    assert tuple(profile) == FIELDS
+    assert tuple(profile)[: len(FIELDS)] == FIELDS
     assert profile["steps"] >= 10
     assert profile["source"] == "cpu-time"
     assert profile["step_seconds"] > 0.008

@@ -81,8 +81,10 @@ def test_a_failed_command_is_told() -> None:
     assert "exit code" not in shown(PROFILE)
 
 
-def test_the_json_has_the_fields_that_were_promised_and_no_others() -> None:
-    fields = json.loads(measured(PROFILE))
-    assert tuple(fields) == FIELDS
+def test_the_json_has_the_fields_that_were_promised_and_what_an_import_asks() -> None:
+    fields = json.loads(measured(PROFILE, ["python", "my train.py"]))
+    assert tuple(fields) == (*FIELDS, "device_model", "measured_at_s", "command")
     assert fields["active_fraction_interval"] == [0.48, 0.52]
-    assert json.loads(measured(None)) == {**dict.fromkeys(FIELDS), "steps": 0}
+    assert fields["command"] == "python 'my train.py'"
+    unmeasured = json.loads(measured(None, ["train"]))
+    assert {name: unmeasured[name] for name in FIELDS} == {**dict.fromkeys(FIELDS), "steps": 0}

@@ -107,7 +107,7 @@ def test_an_export_as_csv_taken_in_again_loses_nothing(xonar, measured, tmp_path
     ended = xonar("profiles", "import", str(tmp_path / "all.csv"))
     assert xonar("profiles", "list", "--json").json == known
     assert "0 profiles were taken in" in ended.output
-    assert "1 profile was left out: what is known" in ended.words
+    assert "1 profile was left out, as what is known" in ended.words
     assert "`xonar profiles forget 3f2a9c` first" in ended.words
 
 
@@ -117,7 +117,8 @@ def test_csv_completes_what_is_known(xonar, store, tmp_path) -> None:
     header = "training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib\n"
     (tmp_path / "all.csv").write_text(header + "3f2a9c,V100,10,10,,5\n")
     ended = xonar("profiles", "import", str(tmp_path / "all.csv"))
-    assert "1 profile was taken in" in ended.output
+    assert "0 profiles were taken in" in ended.output
+    assert "1 profile was used to complete what is known" in ended.words
     assert "left out" not in ended.output
     assert store.profiles_for("3f2a9c") == {
         "V100": replace(joint, active_fraction=0.5, step_seconds=0.02)

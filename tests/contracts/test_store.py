@@ -19,7 +19,7 @@ from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.ledger import CoRun, LedgerEntry, SlotState
 from xonar_prefect.core.models import Observation, Profile
 from xonar_prefect.core.quarantine import Quarantine, QuarantineCause
-from xonar_prefect.store import Store, StoredProfile
+from xonar_prefect.store import Store, StoredProfile, Taken
 
 OpenStore = Callable[[], Store]
 
@@ -183,19 +183,23 @@ def test_step_time_seen_alone_completes_a_joint_profile(store: Store) -> None:
 def test_an_import_of_less_changes_nothing(store: Store) -> None:
     store.ingest_profile("a1", SOLO, RECIPE, 100.0)
     table = replace(SOLO, steps=0, code_version=None, framework=None, step_seconds=9.0)
-    assert not store.import_profile(imported(table, 200.0))
-    assert not store.import_profile(imported(replace(SOLO, code_version=None), 200.0))
-    assert not store.import_profile(imported(replace(JOINT, peak_memory_mib=900), 200.0))
+    assert store.import_profile(imported(table, 200.0)) is Taken.NOT
+    assert store.import_profile(imported(replace(SOLO, code_version=None), 200.0)) is Taken.NOT
+    assert store.import_profile(imported(replace(JOINT, peak_memory_mib=900), 200.0)) is Taken.NOT
     (known,) = store.profiles()
     assert (known.profile, known.published_at_s) == (SOLO, 100.0)
+    assert store.import_profile(imported(replace(table, peak_memory_mib=2000), 200.0)) is (
+        Taken.PARTLY
+    )
+    assert store.profiles_for("kind-a") == {"V100": replace(SOLO, peak_memory_mib=2000)}
 
 
 def test_an_import_of_more_or_newer_is_taken_in(store: Store) -> None:
     newer = replace(SOLO, step_seconds=0.7)
-    assert store.import_profile(imported(SOLO, 100.0))
-    assert not store.import_profile(imported(SOLO, 100.0))
-    assert store.import_profile(imported(newer, 200.0))
-    assert not store.import_profile(imported(SOLO, 100.0))
+    assert store.import_profile(imported(SOLO, 100.0)) is Taken.WHOLLY
+    assert store.import_profile(imported(SOLO, 100.0)) is Taken.NOT
+    assert store.import_profile(imported(newer, 200.0)) is Taken.WHOLLY
+    assert store.import_profile(imported(SOLO, 100.0)) is Taken.NOT
     assert store.profiles_for("kind-a") == {"V100": newer}
 
 
@@ -204,6 +208,17 @@ def test_what_was_measured_counts_before_a_newer_table(store: Store) -> None:
     table = replace(SOLO, steps=0, code_version=None, framework=None)
     store.ingest_profile("a2", table, RECIPE, 200.0)
     assert store.profiles_for("kind-a") == {"V100": SOLO}
+
+
+def test_a_recipe_from_a_file_counts_until_a_run_has_its_own(store: Store) -> None:
+    wrong = replace(RECIPE, task="trian")
+    guess = StoredProfile(
+        profile=replace(SOLO, key="kind-b", code_version=None), recipe=wrong, published_at_s=900.0
+    )
+    assert store.import_profile(guess) is Taken.WHOLLY
+    assert store.recipes_for(RECIPE.flow, RECIPE.entrypoint) == (wrong,)
+    store.ingest_profile("a1", SOLO, RECIPE, 100.0)
+    assert store.recipes_for(RECIPE.flow, RECIPE.entrypoint) == (RECIPE,)
 
 
 def imported(profile: Profile, published_at_s: float) -> StoredProfile:

@@ -27,11 +27,12 @@ def profile(
     process that it starts; without any, its processes are sampled. The command keeps its input,
     its output and its exit code; the card is written to standard error.
 
-    Example: `xonar profile --json mlp.json -- python train.py --epochs 2`
+    Example: `xonar profile --json mlp.json -- python train.py --epochs 2`, and then
+    `xonar profiles import mlp.json`
 
     Args:
         command: The command, after `--`.
-        json: A file for the profile as JSON.
+        json: A file for the profile as JSON, which `xonar profiles import` takes in.
     """
     from xonar_prefect.cli.profile_card import measured, print_profile
     from xonar_prefect.profiling.command import profile_command
@@ -46,7 +47,7 @@ def profile(
     print_profile(shlex.join(command), result)
     if json is not None:
         try:
-            json.write_text(measured(result.profile), encoding="utf-8")
+            json.write_text(measured(result.profile, command), encoding="utf-8")
         except OSError as error:
             # The training has its own exit code, whatever becomes of its profile.
             sys.stderr.write(f"xonar: {CommandError.unwritable(json, error)}\n")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
+import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +16,9 @@ from xonar_prefect.artifacts import COLOURS, confidence, meaning, shares
 from xonar_prefect.cli.output import UNKNOWN, memory, milliseconds, percent
 from xonar_prefect.core.codec import profile_to_dict
 from xonar_prefect.core.models import Profile
-from xonar_prefect.profiling.command import CommandProfile
+from xonar_prefect.devices.cpu import core_model, processor_model
+from xonar_prefect.profiling.command import UNKNOWN_GPU, CommandProfile
+from xonar_prefect.profiling.processes import NO_GPU, ONE_CORE
 
 FIELDS = (
     "active_fraction",
@@ -35,11 +40,37 @@ FIELDS = (
 _BAR_CELLS = 60
 
 
-def measured(profile: Profile | None) -> str:
-    """Return a profile as JSON; unknown is null."""
+def measured(profile: Profile | None, command: Sequence[str]) -> str:
+    """Return a profile as JSON, with what `xonar profiles import` asks beside it.
+
+    Unknown is null.
+    """
     known = {} if profile is None else profile_to_dict(profile)
     fields = {name: known.get(name) for name in FIELDS}
-    return json.dumps({**fields, "steps": fields["steps"] or 0}, indent=2) + "\n"
+    return (
+        json.dumps(
+            {
+                **fields,
+                "steps": fields["steps"] or 0,
+                "device_model": None if profile is None else _device_model(profile),
+                "measured_at_s": known.get("measured_at_s") or time.time(),
+                "command": shlex.join(command),
+            },
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+def _device_model(profile: Profile) -> str | None:
+    """Return the device model as workers name it; None where it is not known.
+
+    Several cores are no device of a worker: they get a name of their own.
+    """
+    if profile.device_model == NO_GPU:
+        one = profile.device == ONE_CORE
+        return core_model() if one else f"{profile.device} ({processor_model()})"
+    return None if profile.device_model == UNKNOWN_GPU else profile.device_model
 
 
 def print_profile(command: str, result: CommandProfile, console: Console | None = None) -> None:

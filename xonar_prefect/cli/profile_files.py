@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xonar_prefect.cli.command_profiles import IMPORTED_FLOW, is_of_a_command
 from xonar_prefect.core.codec import (
     profile_from_dict,
     profile_to_dict,
@@ -21,9 +22,8 @@ from xonar_prefect.files.profiles import COLUMNS, profile_of, row_of
 from xonar_prefect.files.rows import read_rows
 
 if TYPE_CHECKING:
-    from xonar_prefect.store import Store, StoredProfile
+    from xonar_prefect.store import Store, StoredProfile, Taken
 
-_IMPORTED_FLOW = "imported"
 _LONG_AGO_S = 0.0
 """A CSV file does not say when its profiles were published: whatever does is newer."""
 
@@ -61,14 +61,16 @@ def write(path: Path, text: str) -> None:
         raise FileUnwritableError(path, error.strerror or str(error)) from None
 
 
-def read(path: Path) -> list[StoredProfile]:
+def read(path: Path) -> list[StoredProfile] | dict[str, Any]:
     """Read exported profiles: JSON where the name ends in .json, else CSV.
 
-    A CSV file says nothing of where a key comes from: such a profile is found by its key alone.
+    What `xonar profile --json` has written is returned as it is: it does not know its kind. A CSV
+    file says nothing of where a key comes from: such a profile is found by its key
+    alone.
 
     Raises:
         FileUnreadableError: The file cannot be read.
-        FileContentError: It is no export of profiles.
+        FileContentError: It has no profiles.
     """
     from xonar_prefect.store import StoredProfile
 
@@ -78,7 +80,7 @@ def read(path: Path) -> list[StoredProfile]:
     for row in read_rows(path, COLUMNS):
         profile = profile_of(row)
         recipe = Recipe(
-            flow=row.optional_text("flow") or _IMPORTED_FLOW,
+            flow=row.optional_text("flow") or IMPORTED_FLOW,
             entrypoint=None,
             task=row.optional_text("task") or profile.key,
         )
@@ -86,7 +88,7 @@ def read(path: Path) -> list[StoredProfile]:
     return found
 
 
-def _read_json(path: Path) -> list[StoredProfile]:
+def _read_json(path: Path) -> list[StoredProfile] | dict[str, Any]:
     from xonar_prefect.store import StoredProfile
 
     try:
@@ -97,8 +99,11 @@ def _read_json(path: Path) -> list[StoredProfile]:
         raise FileUnreadableError(path, f"it is not text in UTF-8: {error.reason}") from None
     except OSError as error:
         raise FileUnreadableError(path, error.strerror or str(error)) from None
+    if is_of_a_command(values):
+        return dict(values)
     if not isinstance(values, list):
-        raise FileContentError(path, 1, None, "must begin a list of profiles")
+        problem = "must begin a list of profiles, or one that `xonar profile --json` has written"
+        raise FileContentError(path, 1, None, problem)
     found = []
     for number, each in enumerate(values, start=1):
         try:
@@ -115,9 +120,12 @@ def _read_json(path: Path) -> list[StoredProfile]:
     return found
 
 
-def ingest(store: Store, offered: Iterable[StoredProfile]) -> list[StoredProfile]:
-    """Take profiles into a store; return those that told it nothing.
+def ingest(store: Store, offered: Iterable[StoredProfile]) -> dict[Taken, list[str]]:
+    """Take profiles into a store; return their keys by how much was taken of them.
 
     What is known and newer stays, and nothing that is known is lost.
     """
-    return [each for each in offered if not store.import_profile(each)]
+    keys: dict[Taken, list[str]] = {}
+    for each in offered:
+        keys.setdefault(store.import_profile(each), []).append(each.profile.key)
+    return keys

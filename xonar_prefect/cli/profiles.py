@@ -9,8 +9,15 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 from cyclopts import App
 
+from xonar_prefect.cli.command_profiles import (
+    named_after,
+    of_deployment,
+    parameters_in,
+    stored,
+)
 from xonar_prefect.cli.output import (
     AsJson,
     device,
@@ -23,7 +30,7 @@ from xonar_prefect.cli.output import (
     say,
 )
 from xonar_prefect.cli.profile_files import as_csv, as_json, ingest, read, write
-from xonar_prefect.errors import UnknownProfileError
+from xonar_prefect.errors import UnknownProfileError, WrongUsageError
 
 if TYPE_CHECKING:
     from xonar_prefect.store import Store, StoredProfile
@@ -104,30 +111,73 @@ def export(file: Path | None = None, /, *, json: AsJson = False) -> None:
         sys.stdout.write(text)
         return
     write(file, text)
-    say(f"{len(known)} profiles were written to {file}.")
+    say(f"{_profiles(len(known))} written to {file}.")
 
 
 @app.command(name="import")
-def import_profiles(file: Path, /) -> None:
-    """Take in profiles that `export` has written; what is known and newer stays.
+def import_profiles(
+    file: Path,
+    /,
+    *,
+    deployment: str | None = None,
+    task: str | None = None,
+    param: tuple[str, ...] = (),
+    device_model: str | None = None,
+) -> None:
+    """Take in profiles that `export` or `xonar profile --json` has written.
 
-    Nothing that is known is lost: CSV, which keeps little, only completes it.
+    What is known and newer stays. Nothing that is known is lost: CSV, which keeps little, only
+    completes it. A profile of a command gets a kind of its own, with the file's name as its key;
+    --deployment has it stand for a deployment's runs, until one of them is profiled itself.
 
-    Example: `xonar profiles import backup.json`
+    Example: `xonar profiles import backup.json`, or `xonar profiles import mlp.json --deployment
+    nightly/gpus --task train --param epochs=2`
 
     Args:
         file: JSON where its name ends in .json, else CSV, in which the column `training` holds
             the profile key.
+        deployment: FLOW/DEPLOYMENT that a command's profile is for.
+        task: Its training task; needed where none is known yet, or several are.
+        param: NAME=VALUE of a parameter of its runs that is not the deployment's own; several
+            times for several.
+        device_model: Device model that a command's profile is of, where the file does not say it
+            or names another; as in `xonar gpus`.
     """
+    from xonar_prefect.store import Taken
+
     found = read(file)
+    options = (deployment, task, param, device_model)
+    if isinstance(found, list) and any(options):
+        raise WrongUsageError(
+            f"{file} knows what its profiles are of; --deployment, --task, --param and "
+            "--device-model are for a file of `xonar profile --json`."
+        )
+    if deployment is None and (task or param):
+        raise WrongUsageError("--task and --param need --deployment FLOW/DEPLOYMENT.")
     with _store() as store:
-        idle = ingest(store, found)
-    say(f"{_profiles(len(found) - len(idle))} taken in from {file}.")
-    if idle:
-        some = idle[0].profile.key
+        if isinstance(found, dict):
+            kind = (
+                named_after(file, found)
+                if deployment is None
+                else anyio.run(of_deployment, store, deployment, task, parameters_in(param))
+            )
+            one = stored(file, found, kind, device_model)
+            found = [one]
+            say(
+                f"{file} is taken for {kind.key} on {one.profile.device_model}, as "
+                f"`xonar profiles show {kind.key}` shows it."
+            )
+        keys = ingest(store, found)
+    say(f"{_profiles(len(keys.get(Taken.WHOLLY, [])))} taken in from {file}.")
+    if partly := keys.get(Taken.PARTLY):
         say(
-            f"{_profiles(len(idle))} left out: what is known of the same kind is newer or says as "
-            f"much; `xonar profiles forget {some}` first has it replaced."
+            f"{_profiles(len(partly))} used to complete what is known of the same kind, which says "
+            f"more; {_forget_first(partly)}"
+        )
+    if left_out := keys.get(Taken.NOT):
+        say(
+            f"{_profiles(len(left_out))} left out, as what is known of the same kind is newer or "
+            f"says as much; {_forget_first(left_out)}"
         )
 
 
@@ -148,6 +198,10 @@ def forget(key: str, /) -> None:
 
 def _profiles(number: int) -> str:
     return "1 profile was" if number == 1 else f"{number} profiles were"
+
+
+def _forget_first(keys: list[str]) -> str:
+    return f"`xonar profiles forget {keys[0]}` first has it replaced."
 
 
 def _matching(key: str) -> list[StoredProfile]:

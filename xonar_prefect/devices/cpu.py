@@ -50,7 +50,7 @@ class CpuAccelerators:
         self._available_cores = available_cores
         self._memory = memory
         self._used_bytes = used_bytes
-        self._model = f"CPU core ({processor_model(proc)})"
+        self._model = core_model(proc)
 
     @property
     def kind(self) -> str:
@@ -124,6 +124,11 @@ class CpuAccelerators:
 
     def close(self) -> None:
         """Do nothing: no driver is held."""
+
+
+def core_model(proc: Path = Path("/proc")) -> str:
+    """Return the device model of a core of this host."""
+    return f"CPU core ({processor_model(proc)})"
 
 
 def processor_model(proc: Path = Path("/proc")) -> str:

@@ -13,7 +13,7 @@ from types import FrameType
 from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import CommandError
 from xonar_prefect.profiling.injection import Orders, has_room, reports_directory, watched
-from xonar_prefect.profiling.processes import describe_cores
+from xonar_prefect.profiling.processes import NO_GPU, describe_cores
 from xonar_prefect.profiling.reports import Report, merge, read_reports
 from xonar_prefect.profiling.sampling import ProcessSampler, Sampled
 
@@ -21,6 +21,9 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 PROCESS_SAMPLING = "process-sampling"
 """Source of an active fraction that was estimated from outside, without steps."""
+
+UNKNOWN_GPU = "unknown"
+"""Device model of a command of which only the driver knows that it used a GPU."""
 
 GpuMemory = Callable[[Sequence[int]], "int | None"]
 
@@ -98,7 +101,7 @@ def _estimate(sampled: Sampled, *, on_gpu: bool) -> Profile:
     used_gpu = on_gpu and sampled.peak_gpu_mib is not None
     return Profile(
         key="command",
-        device_model="unknown" if used_gpu else "cpu",
+        device_model=UNKNOWN_GPU if used_gpu else NO_GPU,
         active_fraction=None if used_gpu else sampled.active_fraction,
         active_fraction_interval=None if used_gpu else sampled.active_fraction_interval,
         peak_memory_mib=sampled.peak_gpu_mib if used_gpu else sampled.peak_resident_mib,

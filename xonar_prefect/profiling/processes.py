@@ -17,6 +17,10 @@ _MIB = 1024 * 1024
 _PEAK_FIELD = "VmHWM:"
 _NANOSECONDS = 1e9
 
+ONE_CORE = "1 processor core"
+NO_GPU = "cpu"
+"""Device model of a command that computes on processor cores."""
+
 
 def processor_cores() -> int:
     """Return the number of processor cores this process may run on."""
@@ -26,7 +30,7 @@ def processor_cores() -> int:
 def describe_cores() -> str:
     """Name the processor cores that this process may run on."""
     cores = processor_cores()
-    return "1 processor core" if cores == 1 else f"{cores} processor cores"
+    return ONE_CORE if cores == 1 else f"{cores} processor cores"
 
 
 def command_below(starter: int) -> int:

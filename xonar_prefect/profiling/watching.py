@@ -15,7 +15,7 @@ from xonar_prefect.profiling import frameworks
 from xonar_prefect.profiling.injection import Orders
 from xonar_prefect.profiling.marks import measure_forked
 from xonar_prefect.profiling.measurement import Measurement
-from xonar_prefect.profiling.processes import command_below, describe_cores
+from xonar_prefect.profiling.processes import NO_GPU, command_below, describe_cores
 from xonar_prefect.profiling.reports import Report, own_rank, progress_directory
 from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe, profile_of
 from xonar_prefect.profiling.window import Window
@@ -113,7 +113,7 @@ class Watcher:
             profile = profile_of(
                 measurement,
                 key="command",
-                device_model=gpu_model or "cpu",
+                device_model=gpu_model or NO_GPU,
                 device=gpu_model or describe_cores(),
                 joint=False,
                 code_version=None,

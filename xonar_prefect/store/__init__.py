@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xonar_prefect.store.profiles import StoredProfile
+from xonar_prefect.store.profiles import StoredProfile, Taken
 from xonar_prefect.store.store import Store
 
-__all__ = ["Store", "StoredProfile"]
+__all__ = ["Store", "StoredProfile", "Taken"]

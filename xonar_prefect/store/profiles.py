@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from sqlalchemy import func
 from sqlmodel import Session, col, select
@@ -31,6 +32,16 @@ class StoredProfile:
     published_at_s: float
 
 
+class Taken(Enum):
+    """How much of a profile from a file was taken in."""
+
+    WHOLLY = "wholly"
+    PARTLY = "partly"
+    """It filled what was unknown, or raised a memory peak."""
+    NOT = "not"
+    """What is known is newer or says as much."""
+
+
 def ingest(session: Session, profile: Profile, recipe: Recipe, published_at_s: float) -> None:
     """Merge a published profile into what is known of its code version."""
     figures = DatedProfile(profile=profile, published_at_s=published_at_s)
@@ -45,19 +56,21 @@ def ingest(session: Session, profile: Profile, recipe: Recipe, published_at_s: f
     row.sqlmodel_update(_to_row(merge(known, figures), recipe, published_at_s))
 
 
-def take_in(session: Session, offered: StoredProfile) -> bool:
-    """Take in a profile from a file; return whether what counts of its kind is another now.
+def take_in(session: Session, offered: StoredProfile) -> Taken:
+    """Take in a profile from a file; return how much of it.
 
     What is known never becomes poorer: a profile that says less only completes it.
     """
     profile = offered.profile
     known = _current_of(session, profile)
     if known is not None and says_less(profile, known):
+        taken = Taken.PARTLY
         change(session, profile.key, profile.device_model, lambda found: completed(found, profile))
     else:
+        taken = Taken.WHOLLY
         ingest(session, profile, offered.recipe, offered.published_at_s)
     session.flush()
-    return _current_of(session, profile) != known
+    return Taken.NOT if _current_of(session, profile) == known else taken
 
 
 def change(
@@ -104,15 +117,20 @@ def current(rows: Iterable[ProfileRow]) -> tuple[StoredProfile, ...]:
 
 
 def recipes(session: Session, flow: str, entrypoint: str | None) -> tuple[Recipe, ...]:
-    """Return the latest recipe of each task of the flow, ordered by task."""
+    """Return the latest recipe of each task of the flow, ordered by task.
+
+    One without a code version, as from a file, counts only until a run has published its own.
+    """
     published_at_s = func.max(ProfileRow.published_at_s)
+    code_version = func.max(ProfileRow.code_version)
     found = session.exec(
-        select(ProfileRow.task, ProfileRow.profile_by, published_at_s)
+        select(ProfileRow.task, ProfileRow.profile_by, code_version, published_at_s)
         .where(ProfileRow.flow == flow, ProfileRow.entrypoint == entrypoint)
         .group_by(col(ProfileRow.task), col(ProfileRow.profile_by))
         .order_by(published_at_s)
-    )
-    latest = {task: profile_by for task, profile_by, _ in found}
+    ).all()
+    of_runs = [each for each in found if each[2]] or found
+    latest = {task: profile_by for task, profile_by, *_ in of_runs}
     return tuple(
         Recipe(flow=flow, entrypoint=entrypoint, task=task, profile_by=_from_text(latest[task]))
         for task in sorted(latest)

@@ -20,7 +20,7 @@ from xonar_prefect.core.models import Observation, Profile
 from xonar_prefect.core.quarantine import Quarantine
 from xonar_prefect.store import ledger, profiles, retention
 from xonar_prefect.store.database import Database
-from xonar_prefect.store.profiles import StoredProfile
+from xonar_prefect.store.profiles import StoredProfile, Taken
 from xonar_prefect.store.tables import (
     DurationRow,
     IngestedArtifactRow,
@@ -88,8 +88,8 @@ class Store:
 
         return self._database.write(work)
 
-    def import_profile(self, offered: StoredProfile) -> bool:
-        """Take in a profile from a file; return whether what counts of its kind is another now.
+    def import_profile(self, offered: StoredProfile) -> Taken:
+        """Take in a profile from a file; return how much of it.
 
         What is known and newer stays, and nothing that is known is lost: a profile that rests on
         no steps, or lacks the code version or the step time that is known, only completes it.

@@ -142,7 +142,7 @@ class HeldRuns:
     ) -> Training:
         """Attach what is known of the training's kind."""
         flow_name = (await self.flow(flow_run.flow_id)).name
-        parameters = {**_defaults(deployment), **flow_run.parameters}
+        parameters = {**parameter_defaults(deployment), **flow_run.parameters}
         entrypoint = deployment.entrypoint if deployment else None
         keys: list[str] = []
         for recipe in self._recipes_of(flow_name, entrypoint):
@@ -190,7 +190,7 @@ def _environment(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**(whole if isinstance(whole, dict) else {}), **single}
 
 
-def _defaults(deployment: DeploymentResponse | None) -> dict[str, Any]:
+def parameter_defaults(deployment: DeploymentResponse | None) -> dict[str, Any]:
     """Return the flow's parameter defaults: a run's parameters lack them."""
     if deployment is None or deployment.parameter_openapi_schema is None:
         return {}
