@@ -165,6 +165,36 @@ class TestMeasuredPairs:
         assert any("the column out_of_memory says so" in note for note in found["notes"])
 
 
+def test_gpus_of_unknown_memory_are_told_from_trainings(
+    xonar: Xonar, arguments: list[str], files: Files
+) -> None:
+    sized = "--gpus 1:V100:MEMORY_MIB, as `xonar gpus` shows it"
+    unknown = [*arguments[:-1], "1:V100"]
+    (of_gpu,) = [note for note in xonar(*unknown, "--json").json["notes"] if "memory" in note]
+    assert "The memory of the GPUs is unknown" in of_gpu
+    assert sized in of_gpu
+    header = "training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib\n"
+    files.write("profiles.csv", header + "half,V100,50,50,100,\nbusy,V100,100,0,100,4000\n")
+    (of_kind,) = [note for note in xonar(*arguments, "--json").json["notes"] if "memory" in note]
+    assert "The memory peak is unknown of 1 of 2 kinds (half)" in of_kind
+    assert "in the column peak_memory_mib" in of_kind
+
+
+def test_a_mixed_pool_is_told_with_the_memory_that_is_known(
+    xonar: Xonar, arguments: list[str], files: Files
+) -> None:
+    header = "training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib\n"
+    rows = [
+        f"{kind},{model},5,5,10,9" for kind in ("half", "busy") for model in ("V100", "CPU (a)")
+    ]
+    files.write("profiles.csv", header + "\n".join(rows))
+    found = xonar(*arguments, "--gpus", "2:CPU (a)", "--json").json
+    assert any(
+        "Give it with --gpus 1:V100:16000 --gpus '2:CPU (a):MEMORY_MIB'" in note
+        for note in found["notes"]
+    )
+
+
 def test_what_fits_nowhere_is_refused_and_said(
     xonar: Xonar, arguments: list[str], files: Files
 ) -> None:

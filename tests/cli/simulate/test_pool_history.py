@@ -71,6 +71,8 @@ def test_the_recorded_runs_are_replayed_with_what_was_measured(xonar: Xonar, his
     assert (found["shared_pairs"], found["shared_pairs_measured"]) == (1, 1)
     assert any(note.startswith("3 of 3 completed runs") for note in found["notes"])
     assert any("Starting up took 5.0 s" in note for note in found["notes"])
+    assert any("Give it with --gpus 1:V100:MEMORY_MIB" in note for note in found["notes"])
+    assert not any("peak is unknown" in note for note in found["notes"])
 
 
 def test_another_start_up_time_and_other_devices_may_be_asked_for(

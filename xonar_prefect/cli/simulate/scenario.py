@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from random import Random
 
+from xonar_prefect.cli.simulate.notes import notes_on
 from xonar_prefect.cli.simulate.options import GpuGroup, Options, parse_gpus
 from xonar_prefect.core.models import Device, Limits
 from xonar_prefect.core.simulation import Learnt, MeasuredPairs, Submission, World
@@ -15,7 +16,7 @@ from xonar_prefect.core.simulation.assembly import (
     Profiles,
     assemble,
     gpus,
-    lacks_memory,
+    lacks_peak,
     with_requests,
 )
 from xonar_prefect.errors import WrongUsageError
@@ -102,12 +103,12 @@ def scenario_of(
         durations_known=options.remaining == "known",
     )
     kinds = {each.kind for queue in queues.values() for each in queue}
-    lacking = sum(lacks_memory(world, kind) for kind in kinds)
+    lacking = [kind for kind in sorted(kinds) if lacks_peak(world, kind)]
     return Scenario(
         world=world,
         queues={name: with_requests(world, queue) for name, queue in queues.items()},
         measured=MeasuredPairs(throughputs=colocations.throughputs, otherwise=world.truth),
-        notes=tuple(_notes(options, world, lacking, len(kinds))),
+        notes=tuple(notes_on(options, world, lacking, len(kinds))),
     )
 
 
@@ -188,20 +189,3 @@ def _sampled(options: Options, dice: Random, kinds: list[str]) -> tuple[Submissi
             )
         )
     return tuple(queue)
-
-
-def _notes(options: Options, world: World, without_peak: int, kinds: int) -> Iterable[str]:
-    if without_peak:
-        column = (
-            "pairs run out of memory where the column out_of_memory says so"
-            if options.colocation is not None
-            else "all of them are taken to fit together"
-        )
-        yield (
-            f"Memory is unknown, of the GPU or the training, for {without_peak} of {kinds} kinds: "
-            f"{column}."
-        )
-    if options.from_pool is None and not world.startup_seconds:
-        yield "No time is counted for starting a training up; --startup SECONDS does."
-    if math.isinf(world.limits.max_wait_seconds):
-        yield "No training is preferred for having waited long; --max-wait SECONDS does that."

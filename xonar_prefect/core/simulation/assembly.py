@@ -99,10 +99,17 @@ def assemble(
 
 def lacks_memory(world: World, kind: str) -> bool:
     """Tell whether it is unknown, of a device or the kind, if trainings of it fit somewhere."""
-    return any(
-        device.memory_mib == UNKNOWN_MEMORY_MIB or not world.peak_memory_mib(kind, device.model)
-        for device in world.devices
-    )
+    return bool(of_unknown_memory(world.devices)) or lacks_peak(world, kind)
+
+
+def lacks_peak(world: World, kind: str) -> bool:
+    """Tell whether the memory peak of a kind is unknown on a device model."""
+    return any(not world.peak_memory_mib(kind, device.model) for device in world.devices)
+
+
+def of_unknown_memory(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return the devices whose memory is unknown."""
+    return tuple(device for device in devices if device.memory_mib == UNKNOWN_MEMORY_MIB)
 
 
 def with_requests(world: World, submissions: Iterable[Submission]) -> tuple[Submission, ...]:
