@@ -18,7 +18,7 @@ from xonar_prefect.core.codec import (
 )
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.errors import FileContentError, FileUnreadableError, FileUnwritableError
-from xonar_prefect.files.profiles import COLUMNS, profile_of, row_of
+from xonar_prefect.files.profiles import COLUMNS, OPTIONAL_COLUMNS, profile_of, row_of
 from xonar_prefect.files.rows import read_rows
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def as_json(stored: StoredProfile) -> dict[str, Any]:
 def as_csv(known: Iterable[StoredProfile]) -> str:
     """Return stored profiles as CSV with a header; flow and task are there for people."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*COLUMNS, "flow", "task"], lineterminator="\n")
+    writer = csv.DictWriter(text, [*COLUMNS, *OPTIONAL_COLUMNS], lineterminator="\n")
     writer.writeheader()
     for each in known:
         writer.writerow(

@@ -9,6 +9,7 @@ from xonar_prefect.core.models import Profile
 from xonar_prefect.files.rows import Row, read_rows
 
 COLUMNS = ("training", "gpu_model", "active_ms", "idle_ms", "step_ms", "peak_memory_mib")
+OPTIONAL_COLUMNS = ("flow", "task")
 
 _ROUNDING = 0.01
 """Share of a step by which active and idle time may miss it; figures are rounded."""

@@ -9,6 +9,7 @@ from xonar_prefect.core.simulation import Submission
 from xonar_prefect.files.rows import Row, read_rows
 
 COLUMNS = ("submit_s", "training", "solo_duration_s", "gpus")
+OPTIONAL_COLUMNS = ("priority", "owner", "queue")
 
 
 def read_trace(

@@ -195,6 +195,13 @@ def test_a_mixed_pool_is_told_with_the_memory_that_is_known(
     )
 
 
+def test_a_misspelt_column_is_named(xonar: Xonar, arguments: list[str], files: Files) -> None:
+    files.write("trace.csv", "submit_s,training,solo_duration_s,gpus,prio\n0,half,100,1,2\n")
+    ended = xonar(*arguments, "--json")
+    assert ended.status == 0
+    assert any("prio (did you mean priority?)" in note for note in ended.json["notes"])
+
+
 def test_what_fits_nowhere_is_refused_and_said(
     xonar: Xonar, arguments: list[str], files: Files
 ) -> None:

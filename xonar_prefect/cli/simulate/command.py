@@ -50,8 +50,9 @@ def simulate(
         profiles: CSV file of profiles: training, gpu_model, active_ms, idle_ms, step_ms,
             peak_memory_mib. An empty cell is unknown.
         colocation: CSV file of measured pairs: gpu_model, training_a, training_b,
-            normalised_throughput_a, normalised_throughput_b, out_of_memory. Other pairs share the
-            processor: both slow down by 1 + u v, u and v being their active fractions.
+            normalised_throughput_a, normalised_throughput_b, out_of_memory (1 where the pair ran
+            out of it, else 0 or empty). Other pairs share the processor: both slow down by
+            1 + u v, u and v being their active fractions.
         trace: CSV file of a queue: submit_s, training, solo_duration_s, gpus; optionally priority,
             owner and queue (rows of the same queue are an experiment of their own).
         from_pool: Replay the recorded history of this work pool instead of files.

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from xonar_prefect.cli.simulate.options import Options
 from xonar_prefect.core.simulation import World
 from xonar_prefect.core.simulation.assembly import of_unknown_memory
+from xonar_prefect.files import colocation, profiles, traces
+from xonar_prefect.files.headers import unread_columns
 
 _NAMED = 3
 
@@ -28,6 +30,18 @@ def notes_on(options: Options, world: World, lacking: Sequence[str], kinds: int)
         yield "No time is counted for starting a training up; --startup SECONDS does."
     if math.isinf(world.limits.max_wait_seconds):
         yield "No training is preferred for having waited long; --max-wait SECONDS does that."
+
+
+def unread_in(options: Options) -> Iterable[str]:
+    """Name the columns of the files that are not read."""
+    files = (
+        (options.profiles, (*profiles.COLUMNS, *profiles.OPTIONAL_COLUMNS)),
+        (options.colocation, colocation.COLUMNS),
+        (options.trace, (*traces.COLUMNS, *traces.OPTIONAL_COLUMNS)),
+    )
+    for path, known in files:
+        if path is not None and (note := unread_columns(path, known)) is not None:
+            yield note
 
 
 def _memory_notes(

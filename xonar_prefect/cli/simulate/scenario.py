@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from random import Random
 
-from xonar_prefect.cli.simulate.notes import notes_on
+from xonar_prefect.cli.simulate.notes import notes_on, unread_in
 from xonar_prefect.cli.simulate.options import GpuGroup, Options, parse_gpus
 from xonar_prefect.core.models import Device, Limits
 from xonar_prefect.core.simulation import Learnt, MeasuredPairs, Submission, World
@@ -74,7 +74,8 @@ def from_files(options: Options) -> Scenario:
     devices = devices_of(groups, profiles, options.gpus_per_host)
     queues = _queues(options, profiles, {device.model for device in devices})
     limits = limits_of(options, default_max_wait=math.inf)
-    return scenario_of(profiles, colocations, devices, queues, options, limits)
+    scenario = scenario_of(profiles, colocations, devices, queues, options, limits)
+    return scenario.with_notes(*unread_in(options))
 
 
 def scenario_of(
