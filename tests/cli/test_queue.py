@@ -42,6 +42,24 @@ def test_held_runs_stand_in_the_order_of_the_queue_with_their_reason(xonar, pool
     assert reason in xonar("queue", "--pool", pool.name).words
 
 
+@pytest.mark.parametrize("code", ["LEAST_COMPLETION_TIME", "NEVER_FITS"])
+def test_held_run_is_never_shown_with_the_reason_of_its_release_or_refusal(
+    xonar, pool, code: str
+) -> None:
+    from prefect.states import Scheduled
+
+    told = {labels.REASON_CODE: code, labels.REASON: "Released to CPU core 0."}
+    requeued = "Requeued: Its worker was stopped."
+    pool.submit("put-back", told, state=Scheduled(name="AwaitingGPU", message=requeued))
+    pool.submit("tried-again", told, state=Scheduled(message="Retry from the UI"))
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    reasons = {each["name"]: (each["reason_code"], each["reason"]) for each in shown["held"]}
+    assert reasons == {"put-back": (None, requeued), "tried-again": (None, None)}
+    words = xonar("queue", "--pool", pool.name).words
+    assert requeued in words
+    assert "Released to" not in words
+
+
 def test_run_that_can_never_start_is_shown_with_its_mistake(xonar, pool) -> None:
     pool.submit("misspelt", job_variables={"memory_reqest_mib": 5})
     (shown,) = xonar("queue", "--pool", pool.name, "--json").json

@@ -25,6 +25,7 @@ from prefect.states import (
     Scheduled,
 )
 
+from xonar_prefect.worker import labels
 from xonar_prefect.worker.claims import AWAITING_GPU, REFUSED, Claims
 
 pytestmark = pytest.mark.server
@@ -142,6 +143,28 @@ async def test_a_claimed_run_goes_back_into_the_queue(pool: Pool) -> None:
     assert await claims.claim(run)
     assert await claims.give_back(run, "Its worker restarted.")
     assert (await pool.read(run)).state_name == AWAITING_GPU
+
+
+async def test_what_goes_back_into_the_queue_does_not_keep_the_reason_of_its_release(
+    pool: Pool,
+) -> None:
+    told = {labels.REASON_CODE: "LEAST_COMPLETION_TIME", labels.REASON: "Released to GPU 0."}
+    gone = {labels.DEVICES: "GPU-1", labels.PARTNER: "bert", labels.PREDICTED_SLOWDOWN: "1.300"}
+    given_back, requeued = [await pool.submit() for _ in range(2)]
+    claims = pool.claims()
+    for run in (given_back, requeued):
+        assert await claims.claim(run)
+        await pool.client.update_flow_run_labels(run.id, {**told, **gone})
+    await pool.set(requeued, Running())
+    assert await claims.give_back(given_back, "It could not be launched.")
+    assert await claims.requeue(requeued, "Requeued: stopped.", not_before=None)
+    for run, reason in (
+        (given_back, "It could not be launched."),
+        (requeued, "Requeued: stopped."),
+    ):
+        shown = (await pool.read(run)).labels
+        assert (shown[labels.REASON_CODE], shown[labels.REASON]) == ("PUT_BACK", reason)
+        assert [shown[label] for label in gone] == ["", "", ""]
 
 
 class CancelledOnceClaimed:

@@ -21,6 +21,7 @@ from xonar_prefect.core.models import Training
 from xonar_prefect.errors import JobVariableError
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, Exit, Placement, RunDirectory
 from xonar_prefect.store import Store
+from xonar_prefect.worker import labels
 from xonar_prefect.worker.claims import Claims
 from xonar_prefect.worker.processes import boot_id, started_ticks
 from xonar_prefect.worker.recovery import Recovery, was_beside_another
@@ -204,6 +205,19 @@ async def test_what_was_claimed_only_to_be_marked_goes_back_into_the_queue(
     assert await claims.claim(run)
     await recover()
     assert await pool.state(run) == "AwaitingGPU"
+
+
+async def test_what_was_claimed_only_to_be_marked_is_still_held_for_the_same_reason(
+    pool: Pool, recover: Recover, claims: Claims
+) -> None:
+    marked, released = await pool.submit(), await pool.submit()
+    for run, code in ((marked, "NO_FREE_SLOT"), (released, "LEAST_COMPLETION_TIME")):
+        told = {labels.REASON_CODE: code, labels.REASON: "Why."}
+        await pool.client.update_flow_run_labels(run.id, told)
+        assert await claims.claim(run)
+    await recover()
+    assert await pool.code(marked) == "NO_FREE_SLOT"
+    assert await pool.code(released) == "PUT_BACK"
 
 
 async def test_claims_and_releases_of_another_worker_are_left_alone(

@@ -60,7 +60,7 @@ async def _pool(
     workers = await client.read_workers_for_work_pool(pool.name)
     held = [
         {
-            **_labelled(reading.flow_runs[training.run_id]),
+            **_held(reading.flow_runs[training.run_id]),
             "position": position,
             "priority": training.priority,
             "queue": training.queue,
@@ -101,6 +101,13 @@ async def _occupying(client: PrefectClient, pool: str) -> list[FlowRun]:
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
         sort=FlowRunSort.START_TIME_ASC,
     )
+
+
+def _held(run: FlowRun) -> dict[str, Any]:
+    from xonar_prefect.worker.explaining import held_because
+
+    code, reason = held_because(run)
+    return {**_labelled(run), "reason_code": code, "reason": reason}
 
 
 def _labelled(run: FlowRun) -> dict[str, Any]:

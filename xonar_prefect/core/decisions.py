@@ -39,6 +39,8 @@ class ReasonCode(str, Enum):
     INSUFFICIENT_CPU_THREADS = "INSUFFICIENT_CPU_THREADS"
     INSUFFICIENT_SHARED_MEMORY = "INSUFFICIENT_SHARED_MEMORY"
     WAITED_ON_BY_PARENT = "WAITED_ON_BY_PARENT"
+    # held, because its latest release came to nothing, and not decided about since
+    PUT_BACK = "PUT_BACK"
     # held, because somebody limits it
     POOL_PAUSED = "POOL_PAUSED"
     QUEUE_PAUSED = "QUEUE_PAUSED"
@@ -53,6 +55,32 @@ class ReasonCode(str, Enum):
     TOO_FEW_DEVICES = "TOO_FEW_DEVICES"
     WRONG_JOB_VARIABLE = "WRONG_JOB_VARIABLE"
     DEPLOYMENT_DELETED = "DEPLOYMENT_DELETED"
+
+    @property
+    def is_of_hold(self) -> bool:
+        """Whether it tells why a training is held."""
+        return self not in _OF_RELEASE | _OF_REFUSAL
+
+
+_OF_RELEASE = frozenset(
+    {
+        ReasonCode.FIRST_ON_DEVICE,
+        ReasonCode.FITS_BESIDE_PARTNER,
+        ReasonCode.COMPLEMENTS_PARTNER,
+        ReasonCode.LEAST_COMPLETION_TIME,
+        ReasonCode.LEAST_INTERFERENCE,
+        ReasonCode.LEAST_COST,
+        ReasonCode.NEEDS_NO_DEVICE,
+    }
+)
+_OF_REFUSAL = frozenset(
+    {
+        ReasonCode.NEVER_FITS,
+        ReasonCode.TOO_FEW_DEVICES,
+        ReasonCode.WRONG_JOB_VARIABLE,
+        ReasonCode.DEPLOYMENT_DELETED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

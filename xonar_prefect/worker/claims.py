@@ -95,7 +95,12 @@ class Claims:
             return await self._hand_back(flow_run.id, _scheduled_time(flow_run.state), reason)
 
     async def give_back(
-        self, flow_run: FlowRun, reason: str, *, unless: Callable[[], bool] = lambda: False
+        self,
+        flow_run: FlowRun,
+        reason: str,
+        *,
+        keeps_labels: bool = False,
+        unless: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Put a run that we claimed but did not start back into the queue.
 
@@ -104,6 +109,7 @@ class Claims:
         Args:
             flow_run: The run.
             reason: Why, as a sentence.
+            keeps_labels: Whether what its labels say is true of it all the same.
             unless: Asked once nobody else of this worker works on the run: whether it is wanted
                 after all, because it was claimed to be started in the meantime.
         """
@@ -118,7 +124,8 @@ class Claims:
                 await self._put_back(flow_run.id, ended)
                 return False
             scheduled = max(filter(State.is_scheduled, history), key=_timestamp, default=None)
-            return await self._hand_back(flow_run.id, _scheduled_time(scheduled), reason)
+            hand_back = self._hand_back if keeps_labels else self._hand_back_released
+            return await hand_back(flow_run.id, _scheduled_time(scheduled), reason)
 
     async def requeue(self, flow_run: FlowRun, reason: str, *, not_before: datetime | None) -> bool:
         """Put a run that we started, and whose processes are gone, back into the queue.
@@ -156,7 +163,7 @@ class Claims:
                 path_params={"id": flow_run.id},
                 json={"infrastructure_pid": None},
             )
-            return await self._hand_back(flow_run.id, not_before, reason)
+            return await self._hand_back_released(flow_run.id, not_before, reason)
 
     async def yield_to_living(self, run_id: UUID) -> None:
         """Take our claim of a run back whose earlier copy turned out to be alive."""
@@ -212,6 +219,17 @@ class Claims:
         await self._client.update_flow_run_labels(
             run_id, {labels.FORGIVEN_STATES: ",".join(sorted(forgiven))}
         )
+
+    async def _hand_back_released(
+        self, run_id: UUID, scheduled_time: datetime | None, reason: str
+    ) -> bool:
+        """Hand a run back that was released, and take back what its labels said of that."""
+        # Before the state: once the run is in the queue, somebody may write a newer reason.
+        try:
+            await self._client.update_flow_run_labels(run_id, labels.put_back(reason))
+        except ObjectNotFound:
+            return False
+        return await self._hand_back(run_id, scheduled_time, reason)
 
     async def _hand_back(self, run_id: UUID, scheduled_time: datetime | None, reason: str) -> bool:
         """Replace our Pending by AwaitingGPU, and give way to a cancel that came in between."""

@@ -48,6 +48,18 @@ _Label: TypeAlias = bool | int | float | str
 _logger = logging.getLogger(__name__)
 
 
+def held_because(flow_run: FlowRun) -> tuple[str | None, str | None]:
+    """Return code and sentence of why a scheduled run is held; None for what nobody has said.
+
+    Labels of a release or a refusal are from before the run came back into the queue, by us or by
+    a person who had it tried again, and are no reason to be held.
+    """
+    if labels.tell_of_hold(flow_run.labels):
+        return str(flow_run.labels[labels.REASON_CODE]), str(flow_run.labels.get(labels.REASON, ""))
+    state = flow_run.state
+    return None, state.message if state is not None and state.name == AWAITING_GPU else None
+
+
 @dataclass(slots=True)
 class _Told:
     """What a held run was told, and what there would be to tell."""

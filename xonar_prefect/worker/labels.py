@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from xonar_prefect.core.decisions import ReasonCode
+
 REASON_CODE = "xonar.reason-code"
 REASON = "xonar.reason"
 DEVICES = "xonar.devices"
@@ -17,3 +21,21 @@ LAST_ENDING = "xonar.last-ending"  # cause of the latest of them
 FORGIVEN_STATES = "xonar.forgiven-states"  # ids of final states that were followed by a release
 ALONE = "xonar.alone"
 MEMORY_FLOOR_MIB = "xonar.memory-floor-mib"
+
+_OF_HOLDS = frozenset(code.value for code in ReasonCode if code.is_of_hold)
+
+
+def tell_of_hold(run_labels: Mapping[str, object]) -> bool:
+    """Tell whether the reason on a run is one to be held, not that of a release or a refusal."""
+    return run_labels.get(REASON_CODE) in _OF_HOLDS
+
+
+def put_back(reason: str) -> dict[str, bool | int | float | str]:
+    """Return what the labels of a run say that goes back into the queue after a release."""
+    return {
+        REASON_CODE: ReasonCode.PUT_BACK.value,
+        REASON: reason,
+        DEVICES: "",
+        PARTNER: "",
+        PREDICTED_SLOWDOWN: "",
+    }

@@ -25,6 +25,7 @@ from xonar_prefect.core.models import Training
 from xonar_prefect.errors import JobVariableError
 from xonar_prefect.run_directory import RunDirectory
 from xonar_prefect.store import Store
+from xonar_prefect.worker import labels
 from xonar_prefect.worker.claims import Claims
 from xonar_prefect.worker.processes import ProcessTrees, lives
 from xonar_prefect.worker.slots import Slots
@@ -126,6 +127,8 @@ class Recovery:
                 await self._claims.give_back(
                     flow_run,
                     "Its worker claimed it and could not start it.",
+                    # It was claimed to be marked only, which those who explain holds do not repeat.
+                    keeps_labels=labels.tell_of_hold(flow_run.labels),
                     # It may have been released since the list was read.
                     unless=lambda run_id=str(flow_run.id): run_id in self._slots,  # type: ignore[misc]
                 )

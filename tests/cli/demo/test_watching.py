@@ -89,7 +89,8 @@ def test_reason_for_holding_is_remembered_after_the_release(
 ) -> None:
     run_id = uuid4()
     watch = Watch(client, store, {str(run_id): "quick-1"})
-    client.put(run_id, Scheduled(), labels={labels.REASON: "no slot is free"})
+    held = {labels.REASON_CODE: "NO_FREE_SLOT", labels.REASON: "no slot is free"}
+    client.put(run_id, Scheduled(), labels=held)
     watch.look()
     client.put(run_id, Running(), labels={labels.REASON: "it fits"})
     _release(store, tmp_path / "run", run_id)
@@ -99,6 +100,18 @@ def test_reason_for_holding_is_remembered_after_the_release(
     assert (view.held_reason, view.reason) == ("no slot is free", "it fits")
     assert view.released_at_s is not None
     assert view.released_at_s - view.submitted_at_s == 7.0
+
+
+def test_training_that_is_held_again_is_not_shown_with_the_reason_of_its_release(
+    client: FakeClient, store: Store
+) -> None:
+    run_id = uuid4()
+    told = {labels.REASON_CODE: "LEAST_COMPLETION_TIME", labels.REASON: "it fits"}
+    client.put(run_id, Scheduled(name="AwaitingGPU", message="it was stopped"), labels=told)
+
+    (view,) = Watch(client, store, {str(run_id): "quick-1"}).look()
+
+    assert (view.held_reason, view.reason) == ("it was stopped", "it was stopped")
 
 
 def test_training_starts_until_its_first_step_and_then_tells_its_progress(

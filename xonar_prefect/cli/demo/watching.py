@@ -119,11 +119,14 @@ class Watch:
         self, run_id: str, run: FlowRun, entries: Mapping[str, LedgerEntry], living: set[str]
     ) -> TrainingView:
         from xonar_prefect.worker import labels
+        from xonar_prefect.worker.explaining import held_because
 
         entry = entries.get(run_id)
         status = RunDirectory(Path(entry.run_directory)).read_status() if entry else None
         stage = _stage(run, entry, status)
         reason = run.labels.get(labels.REASON)
+        if stage is Stage.HELD:
+            _, reason = held_because(run)
         if stage is Stage.HELD and reason:
             self._held_reasons[run_id] = str(reason)
         beside = _beside(entries, run_id) & living if run_id in living else frozenset()
