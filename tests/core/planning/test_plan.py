@@ -109,6 +109,29 @@ def test_nothing_is_released_to_an_unavailable_device() -> None:
     assert (held.code, held.reason) == (ReasonCode.NO_DEVICE, "GPU 0 is unavailable: Xid 79.")
 
 
+def test_who_waits_for_unavailable_devices_reads_of_every_one() -> None:
+    def reason(*unavailable: str) -> str:
+        devices = [device(index, unavailable=why) for index, why in enumerate(unavailable)]
+        decisions = PARALLEL.decide(snapshot([training("a", request=1)], devices))
+        held = hold(decisions, "a")
+        assert held.code is ReasonCode.NO_DEVICE
+        return held.reason
+
+    assert reason("drained: fan", "drained: fan.") == (
+        "GPU 0 and GPU 1 are unavailable: drained: fan."
+    )
+    assert reason("drained: fan", "Xid 79.", "drained: fan") == (
+        "GPU 0 and GPU 2 are unavailable: drained: fan; GPU 1 is unavailable: Xid 79."
+    )
+    assert reason(*["drained: fan"] * 63, "Xid 79.") == (
+        "GPU 0, GPU 1, GPU 2 and 60 others are unavailable: drained: fan; "
+        "GPU 63 is unavailable: Xid 79."
+    )
+    assert reason(*[f"drained: {index}" for index in range(64)]).endswith(
+        "GPU 3 is unavailable: drained: 3; 60 more devices are unavailable too."
+    )
+
+
 def test_gang_gets_all_its_devices_of_one_model_or_none() -> None:
     gang = training("gang", gpus=2, request=1000)
     mixed = [device(0), device(1, model="A100"), device(2, resident("r"))]

@@ -145,6 +145,8 @@ class HoldExplainer:
             others = others[1:]
             if code is ReasonCode.NO_FREE_SLOT:
                 reason = self._all_full
+            elif code is ReasonCode.NO_DEVICE:
+                reason = self._all_unavailable
         return code, reason, others
 
     def _waits_for_a_place_anyway(self, limit: ReasonCode, kind: Kind, training: Training) -> bool:
@@ -198,6 +200,12 @@ class HoldExplainer:
         """Name every device without a free slot: a person looks for their own among them."""
         full = [place for code, place in self._closed if code is ReasonCode.NO_FREE_SLOT]
         return words.all_full(full, slots=self._board.slots)
+
+    @cached_property
+    def _all_unavailable(self) -> str:
+        """Name every unavailable device, for the same reason."""
+        gone = [place for code, place in self._closed if code is ReasonCode.NO_DEVICE]
+        return words.all_unavailable(gone)
 
     def _sentence(self, code: ReasonCode, kind: Kind, place: Place) -> str:
         if place.kept_free is not None and code is place.kept_free[0]:

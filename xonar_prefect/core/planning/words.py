@@ -121,7 +121,7 @@ def obstacle(
 def closed(code: ReasonCode, place: Place, *, slots: int) -> str:
     """Return what keeps everybody from a place, as a sentence."""
     if code is ReasonCode.NO_DEVICE:
-        return f"{place.label} is unavailable: {(place.device.unavailable or '').rstrip('. ')}."
+        return f"{place.label} is unavailable: {_unavailable_because(place)}."
     return f"{_full(place, slots)}."
 
 
@@ -132,6 +132,25 @@ def all_full(places: Sequence[Place], *, slots: int) -> str:
     if rest:
         parts.append(f"{rest} more {'device is' if rest == 1 else 'devices are'} full too")
     return f"{'; '.join(parts)}."
+
+
+def all_unavailable(places: Sequence[Place]) -> str:
+    """Return why each of some devices takes nothing, as a sentence; equal reasons are said once."""
+    by_reason: dict[str, list[Place]] = {}
+    for place in places:
+        by_reason.setdefault(_unavailable_because(place), []).append(place)
+    parts = [
+        f"{where(those)} {'is' if len(those) == 1 else 'are'} unavailable: {reason}"
+        for reason, those in list(by_reason.items())[:MOST_NAMES]
+    ]
+    rest = sum(len(those) for those in list(by_reason.values())[MOST_NAMES:])
+    if rest:
+        parts.append(f"{rest} more {'device is' if rest == 1 else 'devices are'} unavailable too")
+    return f"{'; '.join(parts)}."
+
+
+def _unavailable_because(place: Place) -> str:
+    return (place.device.unavailable or "").rstrip(". ")
 
 
 def _full(place: Place, slots: int) -> str:
