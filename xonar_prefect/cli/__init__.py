@@ -27,15 +27,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     # Imports take a second, in which a user may already press Ctrl-C.
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, CycloptsPanel
+    from rich.console import Console
 
     from xonar_prefect.cli.application import application
+    from xonar_prefect.cli.wrong_usage import sentence_of
     from xonar_prefect.errors import WrongUsageError, XonarError
 
     try:
-        status = application()(arguments, exit_on_error=False, result_action="return_value")
-    except CycloptsError:
-        return _WRONG_USAGE  # already explained on standard error
+        status = application()(
+            arguments, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except CycloptsError as error:
+        Console(stderr=True).print(CycloptsPanel(sentence_of(error)))
+        return _WRONG_USAGE
     except WrongUsageError as error:
         sys.stderr.write(f"xonar: {error}\n")
         return _WRONG_USAGE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cyclopts import App, Parameter
-from rich.console import Console
 
 from xonar_prefect import __version__
 from xonar_prefect.cli import doctor, gpus, pool, profile, profiles, queue, worker
@@ -18,7 +17,6 @@ def application() -> App:
         help="Let deep-learning trainings share GPUs safely and well, from Prefect.",
         version=__version__,
         default_parameter=Parameter(negative=()),
-        error_console=Console(stderr=True),
         suppress_keyboard_interrupt=False,
     )
     app.command(demo)

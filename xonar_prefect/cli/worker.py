@@ -92,7 +92,7 @@ def install(
             "/etc/systemd/system/xonar-worker.service."
         )
     # A mistake in them is better said now than found in a journal.
-    app.parse_args(["start", *options], exit_on_error=False)
+    app.parse_args(["start", *options], exit_on_error=False, print_error=False)
     sys.stdout.write(unit(options, os.environ, interpreter=sys.executable, user=getpass.getuser()))
 
 
