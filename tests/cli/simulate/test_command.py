@@ -140,7 +140,7 @@ class TestMeasuredPairs:
         )
         found = xonar(*measured, "--json").json
         assert (found["shared_pairs"], found["shared_pairs_measured"]) == (2, 1)
-        assert any("1 were not measured together" in note for note in found["notes"])
+        assert any("Not measured together: 1 of 2 pairs" in note for note in found["notes"])
         parallel = found["policies"]["parallel"]
         assert parallel["average_jct_s"] == pytest.approx((200 + 200 + 105 + 105) / 4)
 

@@ -63,9 +63,8 @@ def notes(scenario: Scenario, done: Performed) -> list[str]:
     unmeasured = [pair for pair in done.pairs if not _is_measured(scenario, pair)]
     if unmeasured:
         found.append(
-            f"Of {len(done.pairs)} pairs of kinds that shared a GPU, {len(unmeasured)} were not "
-            "measured together: they slow each other down by the processor-sharing model, "
-            "1 + u v."
+            f"Not measured together: {len(unmeasured)} of {len(done.pairs)} pairs of kinds that "
+            "shared a GPU; such a pair slows down by the processor-sharing model, 1 + u v."
         )
     blind = {
         kind
@@ -75,8 +74,8 @@ def notes(scenario: Scenario, done: Performed) -> list[str]:
     }
     if blind:
         found.append(
-            f"The active fraction of {len(blind)} of these kinds is unknown; they count as always "
-            "active, which leaves no gain from sharing."
+            f"The active fraction of {len(blind)} of these kinds is unknown; such a kind counts as "
+            "always active, which leaves no gain from sharing."
         )
     if done.refusals:
         shown = list(done.refusals.items())[:_MOST_REFUSALS]
