@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import re
 import uuid
 from pathlib import Path
 
@@ -159,3 +161,20 @@ def test_doctor_says_what_to_do_about_the_pool(xonar, tensorflow, prefect_server
     assert f"has no worker online. Start one with `xonar worker start --pool {name}`" in (
         unserved.words
     )
+
+
+@pytest.mark.server
+def test_doctor_says_when_a_worker_was_last_heard_of(xonar, tensorflow, prefect_server) -> None:
+    from prefect import get_client
+
+    tensorflow(seeing(0))
+    name = f"pool-{uuid.uuid4().hex[:8]}"
+    xonar("pool", "create", name)
+
+    async def sign_of_life() -> None:
+        async with get_client() as client:
+            await client.send_worker_heartbeat(name, "box")
+
+    asyncio.run(sign_of_life())
+    words = xonar("doctor", "--pool", name).words
+    assert re.search(rf"Pool '{name}' is served by box \(last heard of \d+ s ago\)", words)

@@ -91,6 +91,7 @@ async def test_prefect_and_xonar_say_in_one_sentence_what_is_wrong(
     file.touch()
     cases: list[tuple[list[str], dict[str, str], str]] = [
         ([*ours, pool.name, "--devices", "nvidia"], {"CUDA_VISIBLE_DEVICES": ""}, "No device was"),
+        ([*ours, pool.name], {"XONAR_CPU_DEVICES": "4096"}, "4096"),
         ([*ours, pool.name], {"XONAR_HOME": f"{file}/home"}, "/home cannot be made (Not a dir"),
         ([*ours, pool.name], {"XONAR_STORE_URL": "nonsense"}, "The store nonsense cannot be"),
         ([*ours, pool.name], away, f"The Prefect server at {AWAY} does not answer"),
@@ -111,6 +112,8 @@ async def test_prefect_and_xonar_say_in_one_sentence_what_is_wrong(
         assert sentence in said, case
         assert "Traceback" not in said, case
         assert "run on" not in said, case
+    # None of them was shown as one that serves the pool.
+    assert await pool.client.read_workers_for_work_pool(pool.name) == []
 
 
 async def test_prefect_makes_a_pool_of_our_type_by_its_name(

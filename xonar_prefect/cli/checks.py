@@ -7,15 +7,18 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from xonar_prefect import __version__
+from xonar_prefect.cli.output import duration
 from xonar_prefect.errors import XonarError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
+    from prefect.client.schemas.objects import Worker
 
     from xonar_prefect.settings import XonarSettings
 
@@ -108,7 +111,7 @@ async def _check_pool(client: PrefectClient, name: str | None) -> Finding:
             f"Resume it with `prefect work-pool resume {name}`.",
         )
     workers = await client.read_workers_for_work_pool(name)
-    online = [worker.name for worker in workers if worker.status == WorkerStatus.ONLINE]
+    online = [_last_heard(each) for each in workers if each.status == WorkerStatus.ONLINE]
     if not online:
         return Finding.warning(
             "Work pool",
@@ -116,6 +119,14 @@ async def _check_pool(client: PrefectClient, name: str | None) -> Finding:
             f"Start one with `xonar worker start --pool {name}`.",
         )
     return Finding.ok("Work pool", f"Pool {name!r} is served by {', '.join(online)}.")
+
+
+def _last_heard(worker: Worker) -> str:
+    """Name a worker with its age: Prefect has one online for a while that says nothing any more."""
+    if worker.last_heartbeat_time is None:
+        return worker.name
+    ago = duration(max(0.0, time.time() - worker.last_heartbeat_time.timestamp()))
+    return f"{worker.name} (last heard of {ago} ago)"
 
 
 def check_devices(settings: XonarSettings) -> tuple[Finding, bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from prefect.types._datetime import now
 from prefect.workers.base import BaseWorker
 
 from xonar_prefect.core.endings import Cause, Ending
-from xonar_prefect.core.policies import policy_named
+from xonar_prefect.core.policies import Policy, policy_named
 from xonar_prefect.errors import StoreError, WorkPoolError, XonarError
 from xonar_prefect.settings import XonarSettings, load_settings
 from xonar_prefect.worker.configuration import (
@@ -91,6 +91,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         self._settings = settings
         self._observe_only = observe_only
         self._stops_trainings = False
+        self._to_build: Callable[[], Parts] | None = None
         self._built: Parts | None = None
         self._turns: Turns | None = None
         self._serving: anyio.CancelScope | None = None
@@ -106,26 +107,15 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
             settings = self._settings or load_settings()
             policy = policy_named(settings.policy)
             self._stops_trainings = settings.stop_trainings
+            self._built, self._to_build = None, partial(self._build, settings, policy)
             await super().setup()
             self._check_pool_type()
-            identity = Identity(
-                name=self.name,
-                pool=self._work_pool_name,
-                queues=frozenset(self._work_queues),
-                training_limit=self._training_limit,
-                observe_only=self._observe_only,
-            )
-            self._built = await anyio.to_thread.run_sync(
-                lambda: build(
-                    identity,
-                    settings,
-                    policy,
-                    self.client,
-                    submit=self._submit_released,
-                    wake_up=self._wake_up,
-                )
-            )
-        except XonarError as error:
+        except BaseException as error:
+            if self._built is not None:
+                self._built.close()
+                self._built = None
+            if not isinstance(error, XonarError):
+                raise
             if self._runs_task_group is not None:
                 self._runs_task_group.cancel_scope.cancel()
             await super().teardown(None, None, None)
@@ -135,14 +125,31 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
         if self._runs_task_group is None:
             raise RuntimeError("The base class did not set the worker up.")
         self._turns = Turns(
-            self._built,
+            self._parts,
             clock=utc_now,
             poll_seconds=settings.poll_seconds,
             watch_seconds=settings.watch_seconds,
             is_synced=self._is_synced,
         )
         self._serving = anyio.CancelScope()
-        self._runs_task_group.start_soon(self._serve, self._turns, self._built.housekeeping)
+        self._runs_task_group.start_soon(self._serve, self._turns, self._parts.housekeeping)
+
+    def _build(self, settings: XonarSettings, policy: Policy) -> Parts:
+        identity = Identity(
+            name=self.name,
+            pool=self._work_pool_name,
+            queues=frozenset(self._work_queues),
+            training_limit=self._training_limit,
+            observe_only=self._observe_only,
+        )
+        return build(
+            identity,
+            settings,
+            policy,
+            self.client,
+            submit=self._submit_released,
+            wake_up=self._wake_up,
+        )
 
     async def teardown(self, *exc_info: Any) -> None:
         """Stop serving; trainings live on and are adopted by the next worker of this name.
@@ -270,7 +277,12 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
 
         Raises:
             httpx.HTTPStatusError: The server refuses this worker.
+            XonarError: It cannot work, and so the server is told nothing.
         """
+        if self._built is None and self._to_build is not None:
+            # Only now, as it needs the base class's client, and before the first sign of life: a
+            # worker that has no device is not shown as one that serves the pool.
+            self._built = await anyio.to_thread.run_sync(self._to_build)
         try:
             await super().sync_with_backend()
         except httpx.HTTPError as error:
