@@ -132,7 +132,8 @@ async def test_a_worker_takes_its_trainings_with_it_if_told_to_and_leaves_at_a_s
     await state_is(pool, run, "Running")
     assert first.end(signal.SIGTERM) == 0
     await first.says("Its worker was stopped, and its trainings with it.")
-    assert await pool.state(run) == "AwaitingGPU"
+    assert "Trainings that end and go back into the queue: 1." in first.said
+    assert (await pool.state(run), await pool.code(run)) == ("AwaitingGPU", "PUT_BACK")
     assert ProcessTrees().scan().keys().isdisjoint({ledger(run)[0].run_directory})
 
     pool.open("gate")
@@ -145,7 +146,7 @@ async def test_a_worker_takes_its_trainings_with_it_if_told_to_and_leaves_at_a_s
     await patient.says("Stopping 'stubborn'")
     assert patient.popen.poll() is None
     assert patient.end(signal.SIGTERM) == 0
-    assert "1 trainings run on" in patient.said
+    assert "Trainings that run on: 1;" in patient.said
     assert await pool.state(stubborn) == "Running"
     pool.open("second-gate")
     await state_is(pool, stubborn, "Completed")
@@ -175,7 +176,7 @@ async def test_trainings_outlive_killed_and_stopped_workers_and_nothing_runs_twi
 
     # A worker that is stopped leaves its trainings alone.
     assert second.end(signal.SIGTERM) == 0
-    assert "trainings run on" in second.said
+    assert "Trainings that run on: " in second.said
     assert "Traceback" not in second.said
     (entry,) = ledger(held)
     directory = RunDirectory(Path(entry.run_directory))

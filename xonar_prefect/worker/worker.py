@@ -172,7 +172,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
 
     async def _stop_trainings(self) -> None:
         slots = self._parts.slots
-        _logger.info("Ending %d trainings; they go back into the queue.", len(slots))
+        _logger.info("Trainings that end and go back into the queue: %d.", len(slots))
         while len(slots):
             for slot in slots:
                 if slot.is_running:
@@ -191,7 +191,7 @@ class XonarWorker(BaseWorker[XonarJobConfiguration, XonarVariables, XonarWorkerR
                 left = len(self._built.slots)
                 if left:
                     _logger.info(
-                        "%d trainings run on; start this worker again to adopt them.", left
+                        "Trainings that run on: %d; start this worker again to adopt them.", left
                     )
                 self._built.close()
 
