@@ -246,7 +246,7 @@ def test_fractions_and_memory() -> None:
         ({"active_fraction_interval": (0.42, 0.82)}, "low, \u00b120 %"),
         ({"steps": 9}, "medium"),
         ({"steps": 1, "active_fraction_interval": None}, "low, with 1 step measured"),
-        ({"steps": 0}, "low. No step was seen"),
+        ({"steps": 0}, "low. No step was measured"),
         ({"active_fraction": None}, "none"),
     ],
 )

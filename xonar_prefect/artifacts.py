@@ -126,8 +126,8 @@ def confidence(profile: Profile) -> str:
         return "Confidence: none, the active fraction was not measured."
     if profile.steps == 0:
         return (
-            "Confidence: low. No step was seen, so this is an estimate from the processor time of "
-            "all processes, from start to end."
+            "Confidence: low. No step was measured, so this is an estimate from the processor time "
+            "of all processes, from start to end."
         )
     if interval is None:
         return f"Confidence: low, with {_steps(profile.steps)} measured."

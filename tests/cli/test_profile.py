@@ -99,6 +99,36 @@ def test_a_command_without_steps_is_estimated_and_says_so(tmp_path: Path) -> Non
     assert "Confidence: low" in done.stderr
 
 
+def test_too_few_steps_are_no_unseen_steps(script: Script) -> None:
+    one = script("import xonar_prefect\nlist(xonar_prefect.steps(range(1)))")
+    assert "1 step was seen, which is too few" in xonar_profile("--", sys.executable, one).stderr
+    crash = "for step in xonar_prefect.steps(range(9)):\n    assert step < 2"
+    done = xonar_profile("--", sys.executable, script(f"import xonar_prefect\n{crash}"))
+    assert done.returncode == 1
+    assert "steps were seen, which is too few" in done.stderr
+
+
+def test_nothing_is_advised_about_a_command_that_failed_before_its_first_step(
+    script: Script,
+) -> None:
+    busy = "import time\nwhile time.process_time() < 1.0: pass\nimport not_there_at_all"
+    done = xonar_profile("--", sys.executable, script(busy))
+    assert done.returncode == 1
+    assert "pairs well" not in done.stderr
+    assert "Confidence: low" in done.stderr
+
+
+def test_why_a_process_could_not_be_watched_is_said(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "psutil.py").write_text("")
+    (own / "torch.py").write_text("")
+    (own / "train.py").write_text("import torch\nprint('trained')")
+    done = xonar_profile("--", sys.executable, str(own / "train.py"))
+    assert (done.stdout, done.returncode) == ("trained\n", 0)
+    assert "a module of the script is called 'psutil'" in " ".join(done.stderr.split())
+
+
 def test_processes_that_have_ended_count_in_an_estimate(tmp_path: Path) -> None:
     busy = "import time\nwhile time.process_time() < 0.2: pass"
     many = f"for each in 1 2 3 4 5 6 7 8; do {sys.executable} -S -c '{busy}'; done"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from xonar_prefect.profiling.injection import Orders, has_room, reports_directory, watched
-from xonar_prefect.profiling.reports import read_statuses
+from xonar_prefect.profiling.reports import read_statuses, read_unwatched
 
 STEPS = "list(xonar_prefect.steps(range(7)))"
 
@@ -88,6 +88,76 @@ import xonar_prefect
 {STEPS}
 """
     assert steps_seen(program) == [7]
+
+
+def test_modules_beside_the_script_with_names_that_we_need_stay_the_scripts_own(
+    temporary: Path,
+) -> None:
+    (temporary / "resource.py").write_text("import sys; sys.exit(3)")
+    (temporary / "statistics.py").write_text("NUMBER = 8")
+    (temporary / "torch.py").write_text("NUMBER = 7")
+    program = f"""
+import sys
+sys.path.insert(0, {str(temporary)!r})
+import torch, statistics
+assert (torch.NUMBER, statistics.NUMBER) == (7, 8)
+import xonar_prefect
+{STEPS}
+"""
+    assert steps_seen(program) == [7]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "import not_there_at_all",
+        "from os import not_there_at_all",
+        "raise OSError('its library is missing')",
+    ],
+)
+def test_a_framework_that_cannot_be_imported_fails_with_the_same_traceback(
+    temporary: Path, fault: str
+) -> None:
+    (temporary / "torch.py").write_text(f"def load():\n    {fault}\nload()")
+    program = f"import sys; sys.path.insert(0, {str(temporary)!r}); import torch"
+    with reports_directory(Orders(starter=os.getpid())) as directory:
+        assert directory is not None
+        plain, as_watched = (
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for environment in (dict(os.environ), watched(os.environ, directory))
+        )
+    assert plain.returncode == as_watched.returncode == 1
+    assert as_watched.stderr == plain.stderr
+
+
+def test_why_a_process_could_not_be_watched_is_noted(temporary: Path) -> None:
+    (temporary / "torch.py").write_text("")
+    (temporary / "psutil.py").write_text("print('mine')")
+    program = f"""
+import sys
+sys.path.insert(0, {str(temporary)!r})
+import torch, psutil
+print("trained")
+"""
+    with reports_directory(Orders(starter=os.getpid())) as directory:
+        assert directory is not None
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=watched(os.environ, directory),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (reason,) = read_unwatched(directory)
+    assert (done.stdout, done.stderr) == ("mine\ntrained\n", "")
+    assert reason.startswith(f"{sys.executable}: ")
+    assert "a module of the script is called 'psutil'" in reason
 
 
 def test_orders_are_read_as_they_were_given() -> None:

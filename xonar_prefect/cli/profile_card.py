@@ -81,22 +81,40 @@ def print_profile(command: str, result: CommandProfile, console: Console | None 
     if profile is None:
         console.print("Nothing was measured: the command ended before it could be looked at.")
         return
-    if profile.steps == 0 and not result.had_room:
-        console.print(
-            f"No step was seen, as nothing could be written to {tempfile.gettempdir()}: make room "
-            "there, or set TMPDIR to another directory."
-        )
-    elif profile.steps == 0:
-        console.print(
-            "No step was seen: train longer, or, if it did, use Keras fit or a PyTorch optimizer, "
-            "or mark its steps with xonar_prefect.steps(...). Processes that do not inherit the "
-            "command's environment are not watched."
-        )
+    if profile.steps == 0:
+        console.print(_why_no_step(result))
     if profile.active_fraction is not None:
         console.print(_bar(profile))
         console.print(_legend(profile))
     console.print(_figures(result, profile))
-    console.print(f"{meaning(profile)}\n{confidence(profile)}")
+    if profile.steps > 0 or result.exit_code == 0:  # of what failed before, nothing follows
+        console.print(meaning(profile))
+    console.print(confidence(profile))
+
+
+def _why_no_step(result: CommandProfile) -> str:
+    if not result.had_room:
+        return (
+            f"No step was seen, as nothing could be written to {tempfile.gettempdir()}: make room "
+            "there, or set TMPDIR to another directory."
+        )
+    if result.unwatched:
+        return (
+            "No step was seen, as what watches could not be loaded: "
+            f"{'; '.join(result.unwatched)}. Install xonar_prefect there, and look for modules of "
+            "yours that hide one it needs."
+        )
+    if result.steps_seen > 0:
+        seen = "1 step was" if result.steps_seen == 1 else f"{result.steps_seen} steps were"
+        return (
+            f"{seen} seen, which is too few to measure: the first ones warm up, and it takes two "
+            "after those; train longer."
+        )
+    return (
+        "No step was seen: train longer, or, if it did, use Keras fit or a PyTorch optimizer, "
+        "or mark its steps with xonar_prefect.steps(...). Processes that do not inherit the "
+        "command's environment are not watched, nor are those of python -E, -I and -S."
+    )
 
 
 def _bar(profile: Profile) -> Text:

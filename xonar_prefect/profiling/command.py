@@ -14,7 +14,13 @@ from xonar_prefect.core.models import Profile
 from xonar_prefect.errors import CommandError
 from xonar_prefect.profiling.injection import Orders, has_room, reports_directory, watched
 from xonar_prefect.profiling.processes import NO_GPU, describe_cores
-from xonar_prefect.profiling.reports import Report, merge, read_reports
+from xonar_prefect.profiling.reports import (
+    Report,
+    merge,
+    read_reports,
+    read_statuses,
+    read_unwatched,
+)
 from xonar_prefect.profiling.sampling import ProcessSampler, Sampled
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -36,12 +42,16 @@ class CommandProfile:
         exit_code: Its exit code, as a shell would tell it: 128 and the signal that ended it.
         profile: What was measured; an estimate where no step was seen; None without anything.
         processes: Number of processes in which steps were seen.
+        steps_seen: Steps of the process that took most, measured or not.
+        unwatched: Why processes could not be watched that import a framework.
         had_room: Whether processes could write down what they saw.
     """
 
     exit_code: int
     profile: Profile | None
     processes: int
+    steps_seen: int = 0
+    unwatched: tuple[str, ...] = ()
     had_room: bool = True
 
 
@@ -74,11 +84,15 @@ def profile_command(
             exit_code = process.wait()
             sampled = sampler.stop()
         reports = [] if directory is None else read_reports(directory)
+        statuses = [] if directory is None else read_statuses(directory)
+        unwatched = () if directory is None else read_unwatched(directory)
         had_room = directory is not None and has_room(directory)
     return CommandProfile(
         exit_code=exit_code if exit_code >= 0 else 128 - exit_code,
         profile=_profile(reports, sampled, on_gpu=gpu_memory_mib is not None),
         processes=sum(report.profile.steps > 0 for report in reports),
+        steps_seen=max((status.steps_done for status in statuses), default=0),
+        unwatched=unwatched,
         had_room=had_room,
     )
 

@@ -16,6 +16,7 @@ from xonar_prefect.profiling.counting import Progress
 from xonar_prefect.run_directory import RunDirectory, Status
 
 _SUFFIX = ".profile.json"
+_UNWATCHED = ".unwatched"  # written by the injected module, which cannot import this one
 _PROGRESS = "progress"
 
 
@@ -99,6 +100,12 @@ def read_reports(directory: Path) -> list[Report]:
     return sorted(
         reports, key=lambda each: (math.inf if each.rank is None else each.rank, each.pid)
     )
+
+
+def read_unwatched(directory: Path) -> tuple[str, ...]:
+    """Return why processes could not be watched that were meant to be, each reason once."""
+    notes = sorted(directory.glob(f"*{_UNWATCHED}"))
+    return tuple(dict.fromkeys(note.read_text("utf-8", "replace") for note in notes))
 
 
 def merge(reports: Sequence[Report]) -> Profile | None:

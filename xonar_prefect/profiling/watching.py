@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from contextlib import ExitStack
-from multiprocessing.util import Finalize
+from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 
 from xonar_prefect.profiling import frameworks
@@ -74,6 +74,11 @@ class Watcher:
         self._measuring.start()
         threading.Thread(target=self._report_so_far, name="xonar-report", daemon=True).start()
         atexit.register(self.finish)
+        self._finish_with_multiprocessing()
+        # A child of a fork server may be watched before it forgets all finalizers, and calls this.
+        register_after_fork(self, Watcher._finish_with_multiprocessing)
+
+    def _finish_with_multiprocessing(self) -> None:
         # Children of `multiprocessing` that were forked end without calling what is registered.
         Finalize(None, self.finish, exitpriority=0)
 
