@@ -1,10 +1,13 @@
+"""Trees of processes that do nothing but what they are told: the tests' own has a server below."""
+
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,72 +17,117 @@ from xonar_prefect.profiling.processes import (
     processor_cores,
 )
 
-# Works for a while, tells so, and waits to be ended.
-CHILD = """
+WORK_SECONDS = 0.3
+# Works when told to, tells how long it has worked in all, and ends when told to.
+WORKER = f"""
 import sys, time
+print("there", flush=True)
+sys.stdin.readline()
 ballast = bytearray(64 * 1024 * 1024)
-while time.process_time() < 0.3:
+until = time.process_time() + {WORK_SECONDS}
+while time.process_time() < until:
     pass
-print("worked", flush=True)
+print(time.process_time(), flush=True)
+sys.stdin.readline()
+"""
+# Starts one that works when told to, and stays when it has ended.
+PARENT = f"""
+import subprocess, sys
+print("there", flush=True)
+sys.stdin.readline()
+subprocess.run([sys.executable, "-c", {WORKER!r}])
+print("ended", flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[str]]:
+class Talker:
+    """A process that does a thing for every line, and says a line when it is done."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def goes_on(self) -> str:
+        """Let it do the next thing, and return what it says then."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self.says()
+
+    def says(self) -> str:
+        """Return the next line that it says."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def talking(code: str) -> Iterator[Talker]:
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        yield process
+        talker = Talker(process)
+        assert talker.says() == "there"
+        yield talker
 
 
-def wait_until_it_worked(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    assert process.stdout.readline() == "worked\n"
+@pytest.fixture
+def worker() -> Iterator[Talker]:
+    with talking(WORKER) as talker:
+        yield talker
 
 
-def test_own_work_counts() -> None:
-    tree = ProcessTree()
-    before, truth_before = tree.processor_seconds(), time.process_time()
-    while time.process_time() < truth_before + 0.05:
-        pass
-    spent, truth = tree.processor_seconds() - before, time.process_time() - truth_before
-    assert spent == pytest.approx(truth, abs=0.01)
+@pytest.fixture
+def parent() -> Iterator[Talker]:
+    with talking(PARENT) as talker:
+        yield talker
 
 
-def test_work_of_a_child_counts_and_stays_when_it_has_ended(
-    child: subprocess.Popen[str],
-) -> None:
-    tree = ProcessTree()
-    own_before = time.process_time()
+def test_all_that_a_process_has_done_counts(worker: Talker) -> None:
+    tree = ProcessTree(worker.pid)
+    truth = float(worker.goes_on())
+    assert tree.processor_seconds() == pytest.approx(truth, abs=0.01)
+
+
+def test_work_of_a_child_counts_and_stays_when_it_has_ended(parent: Talker) -> None:
+    assert parent.goes_on() == "there"
+    tree = ProcessTree(parent.pid)
     before = tree.processor_seconds()
-    wait_until_it_worked(child)
+    parent.goes_on()
+    spent = tree.processor_seconds() - before
+    assert spent == pytest.approx(WORK_SECONDS, abs=0.1)
+    assert parent.goes_on() == "ended"
     tree.refresh()
-    spent = tree.processor_seconds() - before - (time.process_time() - own_before)
-    assert spent > 0.2
-    child.communicate()
-    tree.refresh()
-    own = time.process_time() - own_before
-    assert tree.processor_seconds() - before - own == pytest.approx(spent, abs=0.2)
+    assert tree.processor_seconds() - before == pytest.approx(spent, abs=0.1)
 
 
-def test_memory_of_a_child_counts(child: subprocess.Popen[str]) -> None:
-    tree = ProcessTree()
-    wait_until_it_worked(child)
-    tree.refresh()
+def test_memory_of_a_child_counts(parent: Talker) -> None:
+    parent.goes_on()
+    tree = ProcessTree(parent.pid)
+    parent.goes_on()
     with_child = tree.resident_mib()
-    child.communicate()
+    assert parent.goes_on() == "ended"
     tree.refresh()
     assert with_child - tree.resident_mib() >= 60
 
 
-def test_a_process_that_ends_unseen_is_no_error(child: subprocess.Popen[str]) -> None:
-    tree = ProcessTree()
-    child.kill()
-    child.wait()
+def test_what_a_child_did_before_it_was_found_is_left_out(parent: Talker) -> None:
+    tree = ProcessTree(parent.pid)
+    before = tree.processor_seconds()
+    parent.goes_on()
+    parent.goes_on()
+    tree.refresh()
+    assert tree.processor_seconds() - before == pytest.approx(0.0, abs=0.1)
+
+
+def test_a_process_that_ends_unseen_is_no_error() -> None:
+    with talking(WORKER) as worker:
+        tree = ProcessTree()
+        os.kill(worker.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     assert tree.processor_seconds() > 0
     assert tree.resident_mib() > 0
 
@@ -94,37 +142,26 @@ def test_there_is_a_core_to_run_on() -> None:
     assert processor_cores() >= 1
 
 
-def test_the_account_of_the_kernel_only_grows() -> None:
-    tree = ProcessTree()
+def test_the_account_of_the_kernel_only_grows(worker: Talker) -> None:
+    tree = ProcessTree(worker.pid)
     before = tree.account()
-    until = time.process_time() + 0.1
-    while time.process_time() < until:
-        pass
+    worker.goes_on()
     after = tree.account()
-    assert after.own_seconds - before.own_seconds == pytest.approx(0.1, abs=0.05)
-    assert after.busy_seconds - before.busy_seconds >= 0.05  # it counts in hundredths
+    spent = after.own_seconds - before.own_seconds
+    assert spent == pytest.approx(WORK_SECONDS, abs=0.1)
+    assert after.busy_seconds - before.busy_seconds >= 0.2  # it counts in hundredths
     assert after.at_s > before.at_s
-    own = f"/proc/{os.getpid()}/task/{os.getpid()}"
-    assert after.threads[own][0] - before.threads[own][0] == pytest.approx(0.1, abs=0.05)
-    assert after.threads[own][1] >= before.threads[own][1]
+    only = f"/proc/{worker.pid}/task/{worker.pid}"
+    assert after.threads[only][0] - before.threads[only][0] == pytest.approx(spent, abs=0.05)
+    assert after.threads[only][1] >= before.threads[only][1]
 
 
-def test_the_processes_of_a_tree_are_told(child: subprocess.Popen[str]) -> None:
+def test_the_processes_of_a_tree_are_told(parent: Talker) -> None:
+    parent.goes_on()
     tree = ProcessTree()
-    tree.refresh()
     assert tree.pids[0] == os.getpid()
-    assert child.pid in tree.pids
-    assert ProcessTree(child.pid).pids == (child.pid,)
-
-
-def test_what_a_child_did_before_it_was_found_is_left_out() -> None:
-    tree = ProcessTree()
-    with subprocess.Popen(
-        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        wait_until_it_worked(process)  # for 0.3 s
-        own_before, before = time.process_time(), tree.processor_seconds()
-        tree.refresh()
-        spent = tree.processor_seconds() - before - (time.process_time() - own_before)
-        assert spent == pytest.approx(0.0, abs=0.05)
-        process.communicate()
+    assert parent.pid in tree.pids
+    below = ProcessTree(parent.pid).pids
+    assert below[0] == parent.pid
+    assert len(below) == 2
+    assert set(below) < set(tree.pids)
