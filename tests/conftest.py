@@ -7,11 +7,16 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before Prefect is imported: no telemetry, and nothing of the developer's own profile.
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
+
+# What an example takes says how busy the machine is, and nothing about what we promise.
+settings.register_profile("xonar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("xonar")
 
 
 def pytest_configure(config: pytest.Config) -> None:

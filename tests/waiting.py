@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+PATIENCE_SECONDS = 120.0
+"""How long to wait for what should come at once: on a busy machine it may take its time."""
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+
+def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     """Return as soon as the condition holds.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core import building
@@ -351,7 +351,7 @@ def crowded_snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-quickly = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=50)
 
 
 def check_decisions(before: Snapshot, decisions: tuple[Decision, ...]) -> None:

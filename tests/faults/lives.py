@@ -94,7 +94,7 @@ class Nursery:
         """End the nursery; the living live on."""
         self._process.stdin.close()  # type: ignore[union-attr]
         self._process.stdout.close()  # type: ignore[union-attr]
-        self._process.wait(30)
+        self._process.wait(120)
 
     def _answer(self) -> str:
         answer = cast("IO[str]", self._process.stdout).readline().strip()

@@ -46,7 +46,7 @@ async def test_a_claimed_run_goes_back_into_the_queue_and_is_started_later(
             slots = {entry.state for entry in ledger(run)}
             return await pool.state(run) == "Completed" and slots == {SlotState.ENDED}
 
-        await eventually(is_over, 60)
+        await eventually(is_over)
     states = {state.name for state in await pool.client.read_flow_run_states(run.id)}
     assert fails.has_failed
     assert "Crashed" not in states

@@ -16,7 +16,7 @@ from tests.faults.cluster import private_environment
 from tests.faults.diary import Diary, Plan
 from tests.faults.lives import Life, Nursery
 from tests.faults.proxy import Proxy
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 from tests.worker.conftest import Pool
 from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import LedgerEntry, SlotState
@@ -75,15 +75,15 @@ async def submit(pool: Pool, diary: Diary, plan: Plan) -> FlowRun:
     return await pool.submit(name=plan.name, job_variables=variables)
 
 
-async def has(diary: Diary, run: FlowRun, deed: str, seconds: float = 60.0) -> None:
+async def has(diary: Diary, run: FlowRun, deed: str, away: float = 0.0) -> None:
     def done() -> bool:
         diary.read_on()
         return diary.count(str(run.id), deed) > 0
 
-    await eventually(done, seconds)
+    await eventually(done, PATIENCE_SECONDS + away)
 
 
-async def ends_as(pool: Pool, ledger: Ledger, run: FlowRun, state: str, seconds: float) -> str:
+async def ends_as(pool: Pool, ledger: Ledger, run: FlowRun, state: str, away: float = 0.0) -> str:
     """Wait until a run has ended, in this state, and its slot is free; returns its message."""
 
     async def ended() -> bool:
@@ -91,7 +91,7 @@ async def ends_as(pool: Pool, ledger: Ledger, run: FlowRun, state: str, seconds:
         free = [entry.state for entry in ledger(run)] == [SlotState.ENDED]
         return reached is not None and reached.is_final() and free
 
-    await eventually(ended, seconds)
+    await eventually(ended, PATIENCE_SECONDS + away)
     reached = (await pool.read(run)).state
     assert reached is not None
     assert reached.name == state
@@ -119,14 +119,14 @@ async def a_network_fails_and_comes_back(
         await has(diary, run, "begun")
     trouble(proxy)
     held = [await submit(pool, diary, Plan(name=f"held-{number}")) for number in range(2)]
-    await has(diary, dies, "failed", 60 + seconds)
-    await has(diary, running, "worked", 60 + seconds)
+    await has(diary, dies, "failed", seconds)
+    await has(diary, running, "worked", seconds)
     proxy.heal()
     # The client of Prefect waits up to half a minute before it asks again.
-    await ends_as(pool, ledger, running, "Completed", 60 + seconds)
-    assert "exit code 3" in await ends_as(pool, ledger, dies, "Crashed", 60)
+    await ends_as(pool, ledger, running, "Completed", seconds)
+    assert "exit code 3" in await ends_as(pool, ledger, dies, "Crashed")
     for run in held:
-        await ends_as(pool, ledger, run, "Completed", 60)
+        await ends_as(pool, ledger, run, "Completed")
     assert begun(diary, [running, dies, *held]) == [1, 1, 1, 1]
 
 
@@ -167,13 +167,13 @@ async def test_a_flow_that_ends_while_the_server_is_away_for_minutes_has_complet
     async def trains() -> bool:
         return await pool.state(run) == "Running" and bool(await pool.task_runs(run))
 
-    await eventually(trains, 90)
+    await eventually(trains)
     proxy.cut()
     gate.touch()
     # With Prefect's own patience it would have been given up after a minute.
     time.sleep(100.0)
     proxy.heal()
-    await ends_as(pool, ledger, run, "Completed", 120)
+    await ends_as(pool, ledger, run, "Completed")
 
 
 async def test_what_was_cancelled_while_the_network_was_cut_is_ended_when_it_is_back(
@@ -186,6 +186,6 @@ async def test_what_was_cancelled_while_the_network_was_cut_is_ended_when_it_is_
     held = await submit(pool, diary, Plan(name="held"))
     await pool.client.set_flow_run_state(held.id, Cancelling())
     proxy.heal()
-    await ends_as(pool, ledger, run, "Cancelled", 60)
+    await ends_as(pool, ledger, run, "Cancelled")
     assert await pool.state(held) == "Cancelled"
     assert begun(diary, [held]) == [0]

@@ -89,7 +89,7 @@ class Race:
         """Cancel so many of the trainings at random moments before they have finished."""
         for number in range(count):
             # Spread over the race: the next one when its share of trainings is submitted.
-            await eventually(lambda number=number: len(self.plans) > number * of / count, 120)
+            await eventually(lambda number=number: len(self.plans) > number * of / count)
             unfinished = await ask(self.unfinished)
             cancelled = {event.facts["run"] for event in self.journal.of("cancelling")}
             candidates = sorted(unfinished - cancelled)
@@ -156,7 +156,7 @@ class Race:
         worker = XonarWorker(self.pool, name=name, settings=settings)
         serving = asyncio.ensure_future(worker.start(printer=lambda *_: None))
         try:
-            await eventually(lambda: worker._built or serving.done(), 60)
+            await eventually(lambda: worker._built or serving.done())
             self._staff.append(worker)
             self._make_stale(worker.client._client)
             yield

@@ -52,4 +52,4 @@ def test_second_worker_leaves_when_its_parent_is_gone(tmp_path: Path) -> None:
 
         worker.stdin.close()
 
-        assert worker.wait(timeout=60) == 1
+        assert worker.wait(timeout=120) == 1

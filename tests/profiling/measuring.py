@@ -21,5 +21,5 @@ def measure(train: Callable[[], object], window: Window) -> Measurement:
             train()
     finally:
         training.close()
-        thread.join(30)
+        thread.join(120)
     return found[0]

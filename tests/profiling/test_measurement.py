@@ -203,9 +203,9 @@ def test_a_training_that_ends_while_it_is_traced_keeps_nobody_waiting(on_a_gpu: 
     while not session.measured.is_set():
         session.begin_step()
         session.end_step()
-    assert tracer.started.wait(30)
+    assert tracer.started.wait(120)
     session.finish()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()
     assert found[0].estimate is not None
 

@@ -65,13 +65,19 @@ print((time.process_time() - used) / (time.perf_counter() - began))
 """
 
 LAUNCH = """
-import json, os, socket, subprocess, sys
-free = [socket.socket() for _ in range(3)]
-for each in free:
-    each.bind(("127.0.0.1", 0))
-ps, *workers = (f"127.0.0.1:{each.getsockname()[1]}" for each in free)
-for each in free:
-    each.close()
+import json, os, random, socket, subprocess, sys
+
+def free_address():
+    # Below what the kernel gives to clients: by the time a server listens, one could have it.
+    while True:
+        with socket.socket() as candidate:
+            try:
+                candidate.bind(("127.0.0.1", random.randrange(15_000, 32_000)))
+            except OSError:
+                continue
+            return f"127.0.0.1:{candidate.getsockname()[1]}"
+
+ps, *workers = (free_address() for _ in range(3))
 
 def start(script, role, **more):
     cluster = {"ps": [ps], "worker": workers, **more}

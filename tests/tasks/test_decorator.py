@@ -250,7 +250,7 @@ def test_map_measures_one_and_runs_all(left_by: Read) -> None:
 
     @xonar_task(window=SHORT)
     def train_together(size: int) -> int:
-        both_run.wait(60)
+        both_run.wait(120)
         take_steps()
         return size
 
@@ -269,9 +269,9 @@ def test_two_trainings_at_once_the_second_is_not_measured(left_by: Read) -> None
     both_run = threading.Barrier(2)
 
     def fn() -> None:
-        both_run.wait(60)
+        both_run.wait(120)
         take_steps()
-        both_run.wait(60)
+        both_run.wait(120)
 
     @flow
     def study() -> UUID:

@@ -22,12 +22,15 @@ from xonar_prefect import steps, xonar_task
 from xonar_prefect.core.codec import profile_from_dict, recipe_from_dict
 from xonar_prefect.core.models import Profile
 from xonar_prefect.profiling import Window
+from xonar_prefect.profiling.measurement import Measurement
 from xonar_prefect.run_directory import RUN_DIRECTORY_VARIABLE, RunDirectory
+from xonar_prefect.tasks import profile_step
 from xonar_prefect.tasks.publishing import slug
 
 pytestmark = pytest.mark.server
 
 SHORT = Window(warm_up=1, minimum=2, maximum=5)
+PEAK_GROWTH_RATIO = profile_step._PEAK_GROWTH_RATIO
 Read = Callable[[UUID], Left]
 Place = Callable[..., RunDirectory]
 
@@ -203,7 +206,10 @@ def test_a_profile_is_published_while_the_training_goes_on(left_by: Read, placed
     assert seen == ["training"]
 
 
-def test_a_peak_that_grew_later_is_published_again(left_by: Read, placed: Place) -> None:
+def test_a_peak_that_grew_later_is_published_again(
+    left_by: Read, placed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_step, "_PEAK_GROWTH_RATIO", PEAK_GROWTH_RATIO)
     directory = placed()
 
     @xonar_task(window=SHORT)
@@ -228,7 +234,8 @@ def test_a_peak_that_grew_later_is_published_again(left_by: Read, placed: Place)
 
 def test_threads_end_with_the_training(left_by: Read) -> None:
     left_by(study())
-    assert [t.name for t in threading.enumerate() if t.name == "xonar-profile"] == []
+    # Somebody else's training may have ended with the test before this one.
+    until(lambda: not any(t.name == "xonar-profile" for t in threading.enumerate()))
 
 
 @pytest.mark.parametrize(
@@ -250,7 +257,7 @@ def train_in_two_phases(directory: str) -> None:
     seconds = 0.001
     for _ in steps(range(20_000)):
         if published(RunDirectory(Path(directory))) == 1:
-            seconds = 0.05
+            seconds = 0.15  # longer than all that others may take of a short one
         if published(RunDirectory(Path(directory))) > 1:
             break
         until_s = time.thread_time() + seconds  # however busy the machine is
@@ -268,6 +275,9 @@ def test_a_training_that_changes_is_published_again(
     left_by: Read, placed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xonar_prefect.profiling.training._LEAST_BLOCK_SECONDS", 0.05)
+    monkeypatch.setattr("xonar_prefect.profiling.change._LEAST_STEPS", 5)
+    # Whoever else is busy on this machine: then it would not be published.
+    monkeypatch.setattr(Measurement, "is_undisturbed", property(lambda _: True))
     directory = placed()
     left = left_by(study_in_two_phases(str(directory.path)))
     first, second = sorted(

@@ -185,7 +185,7 @@ def working(pool: Pool, settings: XonarSettings) -> Working:
         worker = XonarWorker(pool.name, **{"name": "one", "settings": settings, **options})
         serving = asyncio.ensure_future(worker.start(printer=lambda *_: None))
         try:
-            await eventually(lambda: worker._turns or serving.done(), 60)
+            await eventually(lambda: worker._turns or serving.done())
             yield worker
         finally:
             slots = list(worker._built.slots) if worker._built else []

@@ -81,9 +81,7 @@ async def test_a_launch_asks_for_its_own_run_only_however_long_the_queue_is(
     async with working(settings=patient) as worker:
         requests = note_requests(worker)
         await worker._turns._reading.do_once()  # type: ignore[union-attr]
-        await eventually(
-            lambda: len(list((settings.home / "runs").glob("*/exit.json"))) > EXITS, 120
-        )
+        await eventually(lambda: len(list((settings.home / "runs").glob("*/exit.json"))) > EXITS)
         await pool.update(is_paused=True)
         await eventually(lambda: len(worker._parts.slots) == 0)
     between = [

@@ -121,7 +121,7 @@ async def test_the_exit_is_known_before_what_was_left_behind_has_ended(
 async def test_orphans_are_reaped_while_the_training_runs(launch: Launch, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    launch("sh", "-c", f"(sh -c 'echo $$; read line < {gate}' &); sleep 120")
+    launch("sh", "-c", f"(sh -c 'echo $$; read line < {gate}' &); sleep 600")
     await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
     orphan = int(output(tmp_path))
     gate.write_text("go\n")
@@ -147,7 +147,7 @@ async def test_nothing_of_the_specification_touches_the_disk(
     launch: Launch, tmp_path: Path
 ) -> None:
     environment = {"PATH": os.environ["PATH"], "TOKEN": "very-secret"}
-    process = launch("sh", "-c", "echo up; sleep 120", environment=environment)
+    process = launch("sh", "-c", "echo up; sleep 600", environment=environment)
     await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(path.name for path in files) == ["exit.tmp", "output.log"]
@@ -194,11 +194,11 @@ async def test_a_second_copy_of_a_run_ends_before_it_has_touched_anything(
     directories = [tmp_path / "first", tmp_path / "second"]
     for directory in directories:
         directory.mkdir()
-    launch("sh", "-c", "echo up; sleep 120", lock=lock, run_directory=str(directories[0]))
+    launch("sh", "-c", "echo up; sleep 600", lock=lock, run_directory=str(directories[0]))
     log = directories[0] / "output.log"
     await eventually(lambda: log.exists() and log.read_text() == "up\n")
     second = launch("sh", "-c", "echo up", lock=lock, run_directory=str(directories[1]))
-    assert second.wait(30) == launcher.SECOND_COPY
+    assert second.wait(120) == launcher.SECOND_COPY
     assert output(directories[1]) == (
         "Another copy of this run is alive on this host, so this one was not started.\n"
     )
@@ -211,7 +211,7 @@ async def test_a_training_keeps_second_copies_away_when_its_launcher_is_killed(
     launch: Launch, tmp_path: Path
 ) -> None:
     lock = tmp_path / "run.lock"
-    process = launch("sh", "-c", "echo $$; exec sleep 120", lock=str(lock))
+    process = launch("sh", "-c", "echo $$; exec sleep 600", lock=str(lock))
     await eventually(lambda: (tmp_path / "output.log").exists() and output(tmp_path))
     training = int(output(tmp_path))
     process.kill()
@@ -220,17 +220,17 @@ async def test_a_training_keeps_second_copies_away_when_its_launcher_is_killed(
     directory.mkdir()
     try:
         second = launch("true", lock=str(lock), run_directory=str(directory))
-        assert second.wait(30) == launcher.SECOND_COPY
+        assert second.wait(120) == launcher.SECOND_COPY
     finally:
         os.kill(training, signal.SIGKILL)
     await eventually(lambda: started_ticks(training) is None)
-    assert launch("true", lock=str(lock), run_directory=str(directory)).wait(30) == 0
+    assert launch("true", lock=str(lock), run_directory=str(directory)).wait(120) == 0
     assert not lock.exists()
 
 
 def test_a_release_after_release_has_the_lock_again(launch: Launch, tmp_path: Path) -> None:
     lock = tmp_path / "run.lock"
-    assert [launch("true", lock=str(lock)).wait(30) for _ in range(2)] == [0, 0]
+    assert [launch("true", lock=str(lock)).wait(120) for _ in range(2)] == [0, 0]
     assert not lock.exists()
 
 

@@ -46,7 +46,7 @@ from xonar_prefect.worker.locks import Locks, default_lock_directory
 locks = Locks(Path(sys.argv[1]))
 {taking}
 print("taken", flush=True)
-time.sleep(120)
+time.sleep(600)
 """
         process = subprocess.Popen(
             [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -90,7 +90,7 @@ def launch() -> Iterator[Launch]:
 
     def launch(worker: Locks, *devices: str) -> subprocess.Popen[bytes]:
         with worker.lent(devices) as descriptors:
-            started.append(subprocess.Popen(["sleep", "120"], pass_fds=descriptors))
+            started.append(subprocess.Popen(["sleep", "600"], pass_fds=descriptors))
         return started[-1]
 
     yield launch

@@ -135,7 +135,7 @@ def living() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
 
     def living(path: Path) -> subprocess.Popen[bytes]:
         environment = {**os.environ, RUN_DIRECTORY_VARIABLE: str(path)}
-        started.append(subprocess.Popen(["sleep", "120"], env=environment))
+        started.append(subprocess.Popen(["sleep", "600"], env=environment))
         return started[-1]
 
     yield living

@@ -18,7 +18,7 @@ from xonar_prefect.worker import processes
 from xonar_prefect.worker.processes import ProcessTrees, lives, send_signal, started_ticks
 
 # Prints the id of a process of its own and stays.
-STAY = "import os, time; print(os.getpid(), flush=True); time.sleep(120)"
+STAY = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 Start = Callable[..., int]
 
@@ -71,7 +71,9 @@ def test_trees_of_two_run_directories_are_told_apart(start: Start, tmp_path: Pat
     assert (trees[str(tmp_path / "a")], trees[str(tmp_path / "b")]) == ([first], [second])
 
 
-def test_a_process_is_found_across_sessions_and_a_double_fork(start: Start, tmp_path: Path) -> None:
+async def test_a_process_is_found_across_sessions_and_a_double_fork(
+    start: Start, tmp_path: Path
+) -> None:
     daemon = start(
         f"""
         import os
@@ -83,7 +85,8 @@ def test_a_process_is_found_across_sessions_and_a_double_fork(start: Start, tmp_
         {STAY}
         """
     )
-    assert ProcessTrees().scan()[str(tmp_path)] == [daemon]
+    # Those that forked it may not have ended yet.
+    await eventually(lambda: ProcessTrees().scan()[str(tmp_path)] == [daemon])
 
 
 def test_a_child_that_cleared_its_environment_is_found_as_a_descendant(
@@ -107,7 +110,7 @@ async def test_a_child_with_a_cleared_environment_is_still_known_when_its_parent
         f"""
         import subprocess, sys, time
         subprocess.Popen([sys.executable, "-c", {STAY!r}], env={{}})
-        time.sleep(120)
+        time.sleep(600)
         """
     )
     trees = ProcessTrees()
@@ -129,7 +132,7 @@ async def test_a_process_seen_before_it_became_the_training_is_found_afterwards(
         open({str(gate)!r}).close()
         os.execve(
             sys.executable,
-            [sys.executable, "-c", "import time; time.sleep(120)"],
+            [sys.executable, "-c", "import time; time.sleep(600)"],
             {{{RUN_DIRECTORY_VARIABLE!r}: {str(tmp_path)!r}}},
         )
         """,

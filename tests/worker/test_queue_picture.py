@@ -321,7 +321,7 @@ class _OneByOne:
         max_size=30,
     )
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_whatever_happens_the_picture_comes_to_show_what_the_server_has(
     events: list[tuple[str, int]],
 ) -> None:

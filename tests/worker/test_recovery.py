@@ -105,7 +105,7 @@ def living(tmp_path: Path) -> Iterator[Callable[[FlowRun], int]]:
         directory = tmp_path / str(run.id)
         directory.mkdir()
         process = subprocess.Popen(
-            ["sleep", "120"], env={**os.environ, RUN_DIRECTORY_VARIABLE: str(directory)}
+            ["sleep", "600"], env={**os.environ, RUN_DIRECTORY_VARIABLE: str(directory)}
         )
         started.append(process)
         return process.pid

@@ -157,19 +157,19 @@ def report(slot: Slot, **values: Any) -> None:
     slot.run_directory.write(Status(**{"phase": "training", **values}))
 
 
-async def freed(supervision: Supervision, slot: Slot, seconds: float = 20.0) -> None:
+async def freed(supervision: Supervision, slot: Slot) -> None:
     async def looked() -> bool:
         await supervision.look(no_devices)
         await supervision.attend()
         return slot.freed.is_set()
 
-    await eventually(looked, seconds)
+    await eventually(looked)
 
 
 async def test_a_running_training_keeps_its_slot(
     supervision: Supervision, launch: Launching, slots: Slots
 ) -> None:
-    _, slot = await launch("sleep 120")
+    _, slot = await launch("sleep 600")
     assert not await supervision.look(no_devices)
     assert slot.entry.state is SlotState.RUNNING
     await eventually(lambda: _pids(slot) >= 2)
@@ -184,7 +184,7 @@ async def test_what_a_command_left_behind_before_anybody_looked_is_ended_with_it
 ) -> None:
     pid_file = tmp_path / "left"
     _, slot = await launch(
-        f'sh -c \'setsid sh -c "echo \\$\\$ > {pid_file}; exec sleep 120" & '
+        f'sh -c \'setsid sh -c "echo \\$\\$ > {pid_file}; exec sleep 600" & '
         f"while ! test -s {pid_file}; do :; done'"
     )
     await eventually(lambda: slot.exit)
@@ -197,7 +197,7 @@ async def test_what_a_command_left_behind_before_anybody_looked_is_ended_with_it
 async def test_a_launcher_that_is_killed_does_not_free_the_slot_of_its_training(
     supervision: Supervision, launch: Launching, pool: Pool
 ) -> None:
-    run, slot = await launch("sleep 120")
+    run, slot = await launch("sleep 600")
     await eventually(lambda: _pids(slot) >= 2)
     assert slot.process is not None
     slot.process.kill()
@@ -232,7 +232,7 @@ async def test_a_profile_that_could_not_be_read_is_read_later(
     supervision: Supervision, launch: Launching, learning: FakeLearning, profiled: list[str]
 ) -> None:
     learning.fails = True
-    _, slot = await launch("sleep 120")
+    _, slot = await launch("sleep 600")
     report(slot, profiles_published=1)
     assert not await supervision.look(no_devices)
     learning.fails = False
@@ -243,11 +243,11 @@ async def test_a_profile_that_could_not_be_read_is_read_later(
 async def test_a_new_profile_is_read_once_and_told_as_joint_beside_a_partner(
     supervision: Supervision, launch: Launching, learning: FakeLearning, profiled: list[str]
 ) -> None:
-    _, alone = await launch("sleep 120", "alone")
+    _, alone = await launch("sleep 600", "alone")
     report(alone, profiles_published=1)
     assert await supervision.look(no_devices)
     assert not await supervision.look(no_devices)
-    _, beside = await launch("sleep 120", "beside")
+    _, beside = await launch("sleep 600", "beside")
     report(beside, profiles_published=1)
     assert await supervision.look(no_devices)
     assert learning.joint == [False, True]
@@ -257,10 +257,10 @@ async def test_a_new_profile_is_read_once_and_told_as_joint_beside_a_partner(
 async def test_what_is_published_again_beside_a_partner_is_no_figure_of_its_own(
     supervision: Supervision, launch: Launching, learning: FakeLearning
 ) -> None:
-    _, first = await launch("sleep 120", "first")
+    _, first = await launch("sleep 600", "first")
     report(first, profiles_published=1)
     assert await supervision.look(no_devices)
-    await launch("sleep 120", "partner")
+    await launch("sleep 600", "partner")
     report(first, profiles_published=2)
     assert await supervision.look(no_devices)
     assert learning.joint == [False, True]
@@ -270,8 +270,8 @@ async def test_what_is_published_again_beside_a_partner_is_no_figure_of_its_own(
 async def test_steps_beside_a_partner_that_has_ended_are_not_steps_beside_it(
     supervision: Supervision, launch: Launching
 ) -> None:
-    _, slot = await launch("sleep 120", "stays")
-    _, partner = await launch("sh -c 'trap \"\" TERM; sleep 120 & exit 1'", "crashes")
+    _, slot = await launch("sleep 600", "stays")
+    _, partner = await launch("sh -c 'trap \"\" TERM; sleep 600 & exit 1'", "crashes")
     report(partner, steps_done=5, stepping_seconds=0.5)  # its last word
     await eventually(lambda: partner.exit)
     for steps in (10, 20, 30):
@@ -332,7 +332,7 @@ async def test_devices_are_free_before_the_server_is_told_how_their_training_end
 async def test_a_broken_report_of_one_training_does_not_hold_up_another(
     supervision: Supervision, launch: Launching
 ) -> None:
-    _, broken = await launch("sleep 120", "broken")
+    _, broken = await launch("sleep 600", "broken")
     _, fine = await launch("true", "fine")
     (broken.run_directory.path / "status.json").write_text(json.dumps([1, 2]))
     await freed(supervision, fine)
@@ -341,7 +341,7 @@ async def test_a_broken_report_of_one_training_does_not_hold_up_another(
 async def test_what_lingers_after_its_run_was_over_is_ended_and_the_run_stays_completed(
     supervision: Supervision, launch: Launching, pool: Pool
 ) -> None:
-    run, slot = await launch("sleep 120")
+    run, slot = await launch("sleep 600")
     await pool.client.set_flow_run_state(run.id, Completed(), force=True)
     await freed(supervision, slot)
     assert await pool.state(run) == "Completed"
@@ -353,7 +353,7 @@ CLEARED = (
     "os.setsid()\n"
     "if os.fork(): os._exit(0)\n"
     "for number in (0, 1, 2): os.close(number)\n"
-    "os.execve('/bin/sleep', ['sleep', '120'], {})\n"
+    "os.execve('/bin/sleep', ['sleep', '600'], {})\n"
 )
 
 
@@ -362,7 +362,7 @@ async def test_a_cancel_ends_children_in_other_sessions_and_with_a_cleared_envir
 ) -> None:
     (tmp_path / "daemon.py").write_text(CLEARED)
     command = f"{sys.executable} -S {tmp_path / 'daemon.py'}"
-    run, slot = await launch(f"sh -c '{command}; env -i setsid sleep 120 & sleep 120'")
+    run, slot = await launch(f"sh -c '{command}; env -i setsid sleep 600 & sleep 600'")
 
     async def all_are_there() -> bool:
         await supervision.look(no_devices)
@@ -371,9 +371,7 @@ async def test_a_cancel_ends_children_in_other_sessions_and_with_a_cleared_envir
     await eventually(all_are_there)
     pids = list(slot.pids)
     await pool.client.set_flow_run_state(run.id, Cancelled(), force=True)
-    began_s = time.monotonic()
-    await freed(supervision, slot, 10.0)
-    assert time.monotonic() - began_s < 10
+    await freed(supervision, slot)
     assert [started_ticks(pid) for pid in pids] == [None] * len(pids)
     assert slot.exit is not None  # the launcher was left to tell how it ended
 

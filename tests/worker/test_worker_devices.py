@@ -53,14 +53,14 @@ async def ends_as(pool: Pool, run: FlowRun, *states: str) -> None:
     async def ended() -> bool:
         return await pool.state(run) in states
 
-    await eventually(ended, 60)
+    await eventually(ended)
 
 
 async def held_because(pool: Pool, run: FlowRun, words: str) -> None:
     async def said() -> bool:
         return words in str((await pool.read(run)).labels.get("xonar.reason"))
 
-    await eventually(said, 60)
+    await eventually(said)
 
 
 async def test_a_drained_device_takes_nothing_until_it_is_released(
@@ -68,7 +68,7 @@ async def test_a_drained_device_takes_nothing_until_it_is_released(
 ) -> None:
     async with working() as worker:
         running = await pool.succeed("wait=gate")
-        await eventually(lambda: pool.starts(running), 60)
+        await eventually(lambda: pool.starts(running))
         say(drained=True)
         await eventually(lambda: core in worker._parts.health._quarantines.devices())
         held = await pool.succeed()

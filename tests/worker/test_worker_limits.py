@@ -34,7 +34,7 @@ async def state_is(pool: Pool, run: FlowRun, state: str) -> str:
     async def reached() -> bool:
         return await pool.state(run) == state
 
-    await eventually(reached, 60)
+    await eventually(reached)
     return str((await pool.read(run)).state.message)  # type: ignore[union-attr]
 
 

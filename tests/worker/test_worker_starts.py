@@ -33,7 +33,7 @@ async def run(*command: str, **environment: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(process.communicate(), 120)
+    said, _ = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode is not None
     return process.returncode, said.decode()
 

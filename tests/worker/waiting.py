@@ -8,10 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.waiting import PATIENCE_SECONDS
+
 T = TypeVar("T")
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float = 30.0) -> T:
+async def eventually(
+    condition: Callable[[], T | Awaitable[T]], seconds: float = PATIENCE_SECONDS
+) -> T:
     """Return the condition's value as soon as it is true.
 
     Raises:

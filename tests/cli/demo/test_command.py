@@ -69,7 +69,7 @@ def test_interruption_is_one_sentence_and_leaves_no_process(tmp_path: Path) -> N
         assert "Starting a private Prefect server" in demonstration.stdout.readline()
 
         demonstration.send_signal(signal.SIGINT)
-        rest, errors = demonstration.communicate(timeout=60)
+        rest, errors = demonstration.communicate(timeout=120)
 
     assert demonstration.returncode == 130
     assert rest.splitlines()[-1] == "Interrupted; ending everything that was started."

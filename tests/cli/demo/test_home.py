@@ -50,7 +50,7 @@ def test_training_in_a_session_of_its_own_is_found_by_its_run_directory() -> Non
             _WAITS, env={RUN_DIRECTORY_VARIABLE: run_directory}, start_new_session=True
         )
 
-    assert training.wait(timeout=10) == -signal.SIGTERM
+    assert training.wait(timeout=120) == -signal.SIGTERM
 
 
 def test_process_that_will_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_process_that_will_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) ->
         child = home.start("child", _IGNORES_SIGTERM, home.environment(), "child")
         until(lambda: "up" in child.last_words())
 
-    assert child.process.wait(timeout=10) == -signal.SIGKILL
+    assert child.process.wait(timeout=120) == -signal.SIGKILL
 
 
 def test_processes_of_others_are_left_alone(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_nothing_is_left_when_the_demonstration_is_killed(number: signal.Signals
         path, pid = demonstration.stdout.readline().split()
 
         demonstration.send_signal(number)
-        demonstration.wait(timeout=30)
+        demonstration.wait(timeout=120)
 
     until(lambda: _is_gone(int(pid)) and not Path(path).exists())
 

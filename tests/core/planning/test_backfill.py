@@ -51,7 +51,7 @@ def starts(world: World, queue: list[Submission]) -> dict[str, float]:
     return {outcome.submission.name: outcome.started_at_s for outcome in run.outcomes}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(queues())
 def test_the_longest_waiting_starts_no_later_for_all_that_was_submitted_after_it(
     case: tuple[World, list[Submission]],
@@ -85,7 +85,7 @@ def test_the_longest_waiting_starts_no_later_for_all_that_was_submitted_after_it
 
 
 @pytest.mark.parametrize("policy", ["parallel", "serial", "adaptive"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(case=queues())
 def test_nobody_takes_what_an_overdue_training_could_have_had(
     policy: str, case: tuple[World, list[Submission]]

@@ -75,7 +75,7 @@ few = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(queue=few, devices=st.integers(1, 3), policy=st.sampled_from(["parallel", "serial"]))
 def test_tiny_queues_end_as_in_an_independent_simulation(
     queue: list[tuple[str, int, int]], devices: int, policy: str
@@ -148,7 +148,7 @@ def at_once(result: Run, device_id: str) -> list[list[str]]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(where=anywhere, queue=queues, policy=st.sampled_from(sorted(POLICIES)))
 def test_no_training_is_lost_and_no_device_is_over_its_memory(
     where: World, queue: list[Submission], policy: str
@@ -166,7 +166,7 @@ def test_no_training_is_lost_and_no_device_is_over_its_memory(
             assert sum(PEAKS[kind] for kind in kinds) <= each.memory_mib
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(where=anywhere, queue=queues, policy=st.sampled_from(sorted(POLICIES)))
 def test_nobody_is_faster_than_alone_or_slower_than_the_worst_partner_allows(
     where: World, queue: list[Submission], policy: str
@@ -180,7 +180,7 @@ def test_nobody_is_faster_than_alone_or_slower_than_the_worst_partner_allows(
         assert each.started_at_s >= each.submission.submitted_at_s
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seconds=st.lists(st.floats(1, 100), min_size=1, max_size=8),
     policy=st.sampled_from(sorted(POLICIES)),
@@ -192,7 +192,7 @@ def test_work_is_conserved(seconds: list[float], policy: str) -> None:
     assert max(each.finished_at_s for each in result.outcomes) == pytest.approx(sum(seconds))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(where=anywhere, queue=queues, policy=st.sampled_from(sorted(POLICIES)))
 def test_the_same_queue_gives_the_same_result(
     where: World, queue: list[Submission], policy: str
