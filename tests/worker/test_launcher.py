@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -26,7 +26,11 @@ Launch = Callable[..., "subprocess.Popen[bytes]"]
 def launch(tmp_path: Path) -> Iterator[Launch]:
     started: list[subprocess.Popen[bytes]] = []
 
-    def launch(*command: str, **changes: Any) -> subprocess.Popen[bytes]:
+    def launch(
+        *command: str,
+        program: Sequence[str] = ("-I", "-S", launcher.__file__),
+        **changes: Any,
+    ) -> subprocess.Popen[bytes]:
         specification = {
             "command": command,
             "environment": {"PATH": os.environ["PATH"]},
@@ -35,9 +39,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
             "processors": None,
             **changes,
         }
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", launcher.__file__], stdin=subprocess.PIPE, env={}
-        )
+        process = subprocess.Popen([sys.executable, *program], stdin=subprocess.PIPE, env={})
         with cast("IO[bytes]", process.stdin) as pipe:
             pipe.write(json.dumps(specification).encode())
         started.append(process)
@@ -104,6 +106,30 @@ async def test_a_signal_is_passed_on_and_the_launcher_stays_until_the_end(
     process.send_signal(number)
     assert process.wait() == 5
     assert output(tmp_path) == "up\nasked\n"
+
+
+# A launcher that is asked to end at the very moment in which its command has started.
+ASKED_EARLY = """
+import os, runpy, signal, subprocess, sys
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+subprocess.Popen = Popen
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def test_a_signal_that_comes_while_the_command_starts_is_passed_on(
+    launch: Launch, tmp_path: Path
+) -> None:
+    program = ("-I", "-S", "-c", ASKED_EARLY, launcher.__file__)
+    launch("sleep", "600", program=program).wait()
+    ended = RunDirectory(tmp_path).read_exit()
+    assert ended is not None
+    assert ended.exit_code == -signal.SIGTERM
 
 
 async def test_the_exit_is_known_before_what_was_left_behind_has_ended(

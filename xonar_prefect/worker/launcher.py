@@ -137,6 +137,20 @@ def main() -> int:
             _say("Another copy of this run is alive on this host, so this one was not started.")
             ending.write(SECOND_COPY, second_copy=True)
             return SECOND_COPY
+        command: subprocess.Popen[bytes] | None = None
+        early: list[int] = []
+
+        def pass_on(number: int, _frame: object) -> None:
+            if command is None:
+                early.append(number)
+            # Not after it was reaped: its process id may by then be somebody else's.
+            elif not ending.is_over:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(command.pid, number)
+
+        # Before there is anything to pass it on to: one that came in between would end us alone.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, pass_on)
         try:
             command = subprocess.Popen(
                 spec["command"],
@@ -150,15 +164,8 @@ def main() -> int:
             _say(f"Could not start {where}: {error}")
             ending.write(NOT_STARTED)
             return NOT_STARTED
-
-        def pass_on(number: int, _frame: object) -> None:
-            # Not after it was reaped: its process id may by then be somebody else's.
-            if not ending.is_over:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(command.pid, number)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, pass_on)
+        for each in early:
+            pass_on(each, None)
         exit_code = _reap(command.pid, ending)
         if lock >= 0:
             with contextlib.suppress(OSError):
