@@ -521,6 +521,16 @@ def test_where_others_never_stop_all_steps_count(clock: Clock) -> None:
     assert session.estimate.steps == 8
 
 
+def test_what_nobody_disturbed_counts_alone_only_if_it_is_no_mere_rest(clock: Clock) -> None:
+    session = disturbed_session(clock, Window(warm_up=0, minimum=2, maximum=3), [0.4, 0.4, 0.02])
+    for _ in range(4):
+        take_step(session, clock)
+    assert session.measured.is_set()
+    assert measured_seconds(session) == [0.0, 3.0]
+    assert session.estimate is not None
+    assert session.estimate.steps == 3
+
+
 def test_what_nobody_disturbed_is_measured_once(clock: Clock) -> None:
     session = disturbed_session(clock, Window(warm_up=0, minimum=2, maximum=8), [0.02])
     for _ in range(3):

@@ -68,8 +68,8 @@ class Measuring:
     """Measures steps after the warm-up until the estimate has settled.
 
     Where others took the processor meanwhile, it tries again, within the most steps of the window
-    and for some seconds: a stretch in which nobody did counts alone; else all that was measured
-    does, since the least disturbed of many may only seem so.
+    and for some seconds: a stretch in which nobody did counts alone, if it has the least number of
+    steps; else all that was measured does, since the least disturbed of many may only seem so.
 
     Args:
         window: When measuring starts to count and stops.
@@ -110,7 +110,8 @@ class Measuring:
         last = self._read_account()
         self._stretch.close(last)
         self.result.close(last)
-        if self._stretch.displaced <= UNDISTURBED:
+        is_long = self._stretch.estimator.steps >= self.window.minimum
+        if is_long and self._stretch.displaced <= UNDISTURBED:
             self.result = self._stretch
             return True
         if is_last or self.active_clock is None or not self._has_time:
