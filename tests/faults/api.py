@@ -10,6 +10,8 @@ import httpx
 
 _PAGE = 200  # the server's cap
 _TIMEOUT_SECONDS = 5.0
+# Where nobody has taken the server away, it is at most slow.
+_PATIENT_SECONDS = 60.0
 UNFINISHED = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
 
 
@@ -48,14 +50,17 @@ class Api:
 
     def create_pool(self, name: str, template: Mapping[str, Any]) -> None:
         self._post(
-            "/work_pools/", {"name": name, "type": "xonar", "base_job_template": dict(template)}
+            "/work_pools/",
+            {"name": name, "type": "xonar", "base_job_template": dict(template)},
+            _PATIENT_SECONDS,
         )
 
     def create_deployment(self, pool: str, name: str) -> str:
         """Return the id of a deployment whose runs start nothing but their command."""
-        flow = self._post("/flows/", {"name": name})
+        flow = self._post("/flows/", {"name": name}, _PATIENT_SECONDS)
         body = {"name": name, "flow_id": flow["id"], "work_pool_name": pool}
-        return str(self._post("/deployments/", body | {"entrypoint": "train.py:train"})["id"])
+        body["entrypoint"] = "train.py:train"
+        return str(self._post("/deployments/", body, _PATIENT_SECONDS)["id"])
 
     def submit(self, deployment: str, name: str, **job_variables: Any) -> str:
         """Return the id of a new run; the same one when an earlier answer was lost."""
@@ -69,7 +74,9 @@ class Api:
 
     def history(self, run_id: str) -> list[State]:
         """Return all states that a run has been in."""
-        response = self._client.get("/flow_run_states/", params={"flow_run_id": run_id})
+        response = self._client.get(
+            "/flow_run_states/", params={"flow_run_id": run_id}, timeout=_PATIENT_SECONDS
+        )
         response.raise_for_status()
         return [
             State.of(values)
@@ -91,7 +98,7 @@ class Api:
                 return
             offset += _PAGE
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> Any:
-        response = self._client.post(path, json=body)
+    def _post(self, path: str, body: Mapping[str, Any], seconds: float = _TIMEOUT_SECONDS) -> Any:
+        response = self._client.post(path, json=body, timeout=seconds)
         response.raise_for_status()
         return response.json()

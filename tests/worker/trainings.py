@@ -13,7 +13,7 @@ from pathlib import Path
 
 TINY = '''
 """Usage: tiny.py DIRECTORY DEED... - each deed in turn; see the branches."""
-import json, os, signal, subprocess, sys, time, urllib.request
+import json, os, signal, subprocess, sys, time, urllib.error, urllib.request
 from pathlib import Path
 
 here = Path(sys.argv[1])
@@ -25,9 +25,16 @@ def state(kind):
         json.dumps({"state": {"type": kind}}).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as response:
-        if json.load(response)["status"] != "ACCEPT":
-            raise SystemExit("Not to be run.")
+    while True:
+        try:
+            with urllib.request.urlopen(request) as response:
+                if json.load(response)["status"] != "ACCEPT":
+                    raise SystemExit("Not to be run.")
+                return
+        except urllib.error.HTTPError as error:
+            if error.code != 503:  # its database is locked: a real flow asks again, too
+                raise
+        time.sleep(0.2)
 
 with (here / f"{run}.started").open("a") as file:
     file.write(f"{os.getpid()}\\n")

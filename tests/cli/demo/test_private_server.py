@@ -52,10 +52,10 @@ def test_server_answers_in_the_block_and_its_pages_call_it(
 ) -> None:
     with private_home(tmp_path) as home:
         with private_server(home, console) as server:
-            health = httpx.get(f"{server.api_url}/health", trust_env=False)
-            settings = httpx.get(
-                server.api_url.removesuffix("/api") + "/ui-settings", trust_env=False
-            )
+            pages = server.api_url.removesuffix("/api")
+            with httpx.Client(trust_env=False, timeout=60) as client:
+                health = client.get(f"{server.api_url}/health")
+                settings = client.get(f"{pages}/ui-settings")
         assert not server.child.alive
 
     assert health.json() is True
