@@ -89,7 +89,10 @@ def test_what_a_neighbour_takes_of_a_training_that_never_waits_is_not_counted_as
     measured = measure(core, 0.0)
     assert measured["displaced"] > 0.1
     assert measured["raw"] < 0.9
-    assert measured["undisturbed"] > max(0.8, measured["raw"] + 0.1)
+    # It computed, or others did in its place. The more they take, the less certain is the share
+    # that is made of the two.
+    assert measured["raw"] + measured["displaced"] > 0.9
+    assert measured["undisturbed"] > measured["raw"] + 0.1
 
 
 @pytest.mark.usefixtures("busy_neighbour")

@@ -140,7 +140,8 @@ async def test_a_worker_takes_its_trainings_with_it_if_told_to_and_leaves_at_a_s
     patient = start(*command, XONAR_STOP_GRACE_SECONDS="600")
     await state_is(pool, run, "Completed")
     assert len(pool.starts(run)) == 2
-    stubborn = await pool.succeed("stubborn", "wait=second-gate", name="stubborn")
+    deeds = ("stubborn", "state=RUNNING", "wait=second-gate", "state=COMPLETED")
+    stubborn = await pool.tiny(*deeds, name="stubborn")
     await state_is(pool, stubborn, "Running")
     patient.popen.send_signal(signal.SIGTERM)
     await patient.says("Stopping 'stubborn'")
