@@ -199,6 +199,8 @@ class Supervision:
             slot.concluded = True
             await self._learn(slot)
         if slot.vacated or slot.is_given_up:
+            if slot.process is not None:
+                slot.process.poll()  # it may have been on its way out when nothing was left of it
             self._output.finish(slot.run_directory.output, slot.entry.name)
             self._stopping.forget(slot)
             await self._slots.free(slot)
