@@ -13,6 +13,10 @@ from hypothesis import HealthCheck, settings
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
+# What its server does beside runs costs processor time and is not on trial. On a busy machine it
+# would call runs late that a test has just submitted.
+for name in ("EVENT_PERSISTER", "TRIGGERS", "LATE_RUNS"):
+    os.environ[f"PREFECT_SERVER_SERVICES_{name}_ENABLED"] = "false"
 
 # What an example takes says how busy the machine is, and nothing about what we promise.
 settings.register_profile("xonar", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -34,7 +34,8 @@ def fill(directory: Path, *, leave_mib: float = 0.0) -> Path:
     """Fill a small disk but for so much; returns the file that fills it."""
     filler = directory / "filler"
     block = bytes(65_536)
-    with filler.open("wb", buffering=0) as file:
+    # Appended to: emptied first, it would for a moment leave room for all.
+    with filler.open("ab", buffering=0) as file:
         try:
             while True:
                 file.write(block)
