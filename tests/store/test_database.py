@@ -6,6 +6,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from alembic import command
@@ -260,7 +261,8 @@ def test_a_server_that_is_restarted_is_asked_again_with_growing_pauses(
     file: Path, monkeypatch: pytest.MonkeyPatch, attempts: int, written: bool
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(database.time, "sleep", pauses.append)
+    # Not the module's own function: other threads of this process sleep, too.
+    monkeypatch.setattr(database, "time", SimpleNamespace(sleep=pauses.append))
     with Store.open(address(file)) as store:
         engine = store._database._engine
         monkeypatch.setattr(engine.dialect, "name", "postgresql")  # whose locks are no waiting
