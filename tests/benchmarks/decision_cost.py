@@ -104,7 +104,7 @@ def main() -> None:
                 now = moment(held, kinds, devices, free)
                 figures = []
                 for wanted in (True, False):
-                    spent = _spent(name, replace(now, holds_wanted=wanted), options.repeat)
+                    spent = _spent(name, replace(now, explained=wanted), options.repeat)
                     figures += [f"{min(spent):.1f}", f"{spent[0]:.1f}"]
                 table.add_row(name, f"{held:,}", f"{kinds:,}", str(devices), str(free), *figures)
     show(table)

@@ -371,8 +371,8 @@ class Snapshot:
             the two profile keys, sorted. They are not put together again.
         interference: The model built from these observations, where the caller keeps it between
             decisions; None to have it built.
-        holds_wanted: Whether decisions to hold are wanted, with their reasons; a simulation does
-            without where nobody reads them.
+        explained: Whether anybody reads why. If not, there are neither decisions to hold nor
+            alternatives: a simulation does without.
     """
 
     now_s: float
@@ -385,4 +385,4 @@ class Snapshot:
     durations: Mapping[tuple[str, str], float] = field(default_factory=dict)
     clashes: frozenset[tuple[str, str, str]] = frozenset()
     interference: InterferenceModel | None = None
-    holds_wanted: bool = True
+    explained: bool = True

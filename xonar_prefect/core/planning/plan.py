@@ -69,7 +69,7 @@ def plan(snapshot: Snapshot, fill: Fill, *, share: bool = True) -> tuple[Decisio
     """Decide about every held training, in queue order.
 
     Args:
-        snapshot: All that may be known. Where it wants no holds, there are none.
+        snapshot: All that may be known. Where nothing is to be explained, nobody is told to hold.
         fill: The policy's way to fill places; see `each_place`.
         share: Whether two trainings may ever be on one device.
     """
@@ -78,7 +78,7 @@ def plan(snapshot: Snapshot, fill: Fill, *, share: bool = True) -> tuple[Decisio
     board = Board(snapshot, slots=1 if limits.observe_only else most)
     refuse_impossible(board)
     _fill(board, fill)
-    if not (snapshot.holds_wanted or limits.observe_only):
+    if not (snapshot.explained or limits.observe_only):
         return (*board.refusals.values(), *board.releases.values())
     decisions = decisions_of(board)
     if limits.observe_only and most > 1:
@@ -142,7 +142,9 @@ def carry_out(board: Board, choice: Choice) -> bool:
         waited = board.snapshot.now_s - option.training.submitted_at_s
         most = board.snapshot.limits.max_wait_seconds
         why = f"waited {waited:.0f} s, longer than {most:g} s, so it comes first; {why}"
-    alternatives = choice.rejected or _ahead_of(board, option)
+    alternatives: tuple[Alternative, ...] = ()
+    if board.snapshot.explained:
+        alternatives = choice.rejected or _ahead_of(board, option)
     if not board.release(option, choice.code, why, alternatives):
         return False
     for lost in choice.passed_over:

@@ -284,7 +284,7 @@ class _Simulation:
         """Whether there is anything to release, and a slot to release it to."""
         return bool(self._held and (self._cluster.free_slots > 0 or self._held_without_device > 0))
 
-    def _snapshot(self, *, holds_wanted: bool) -> Snapshot:
+    def _snapshot(self, *, explained: bool) -> Snapshot:
         if self._held_tuple is None:
             self._held_tuple = tuple(self._held.values())
         return Snapshot(
@@ -297,12 +297,12 @@ class _Simulation:
             durations=self._knowledge.mean_durations,
             clashes=self._knowledge.clashes,
             interference=self._knowledge.interference,
-            holds_wanted=holds_wanted,
+            explained=explained,
         )
 
     def _decide(self) -> None:
         self._changed = False
-        snapshot = self._snapshot(holds_wanted=self._watch is not None)
+        snapshot = self._snapshot(explained=self._watch is not None)
         begin = 0.0 if self._clock is None else self._clock()
         decisions = self._policy.decide(snapshot)
         if self._clock is not None:
@@ -345,5 +345,5 @@ class _Simulation:
         self._cluster.join(running, self._now_s)
 
     def _why_held(self) -> str:
-        decisions = self._policy.decide(self._snapshot(holds_wanted=True))
+        decisions = self._policy.decide(self._snapshot(explained=True))
         return next(each.reason for each in decisions if isinstance(each, Hold))

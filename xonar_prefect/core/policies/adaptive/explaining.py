@@ -40,7 +40,7 @@ def chosen(board: Board, place: Place, verdict: Verdict) -> Choice:
         option=best.option,
         code=ReasonCode.LEAST_COMPLETION_TIME,
         why=_why(verdict, place),
-        rejected=_rejected(board, place, verdict),
+        rejected=_rejected(board, place, verdict) if board.snapshot.explained else (),
         passed_over=tuple(o for o in passed_over if o.training.queue_position < position),
         verdict=lost,
     )
