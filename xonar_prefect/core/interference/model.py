@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xonar_prefect.core.interference.learning import (
     K_CAUSES,
@@ -36,6 +37,22 @@ SPREAD_OF_KIND = 0.15
 """Spread, as a standard deviation of the logarithm, of what kinds suffer or cause, at first."""
 SPREAD_OF_SET = 0.12
 """The same of what is special about a set."""
+
+
+class Part(NamedTuple):
+    """What is expected of a training beside whomever, on one device model.
+
+    Attributes:
+        key: Its kind; None when unknown.
+        fraction: Its active fraction, or what stands in for it.
+        suffers: What it suffers, a logarithm.
+        causes: What it makes others suffer, a logarithm.
+    """
+
+    key: str | None
+    fraction: float
+    suffers: float
+    causes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +118,33 @@ class InterferenceModel:
 
     def expect(self, load: Load, partners: Sequence[Load], device_model: str) -> float:
         """Return the same, or the best guess where nothing is known of these trainings."""
+        parts = [self.part(each, device_model) for each in partners]
+        return self.slowdown(self.part(load, device_model), parts, device_model)
+
+    def part(self, load: Load, device_model: str) -> Part:
+        """Return what is expected of a training beside whomever."""
+        fraction = self._fraction(load, device_model)
+        lessons = self.lessons
+        return Part(
+            key=load.key,
+            fraction=UNKNOWN_FRACTION if fraction is None else fraction,
+            suffers=lessons.suffering.of(device_model, load.key, load.likeness),
+            causes=lessons.causing.of(device_model, load.key, load.likeness),
+        )
+
+    def slowdown(self, part: Part, partners: Sequence[Part], device_model: str) -> float:
+        """Return the slowdown that is expected of a training beside these partners."""
         if not partners:
             return 1.0
         lessons = self.lessons
         prior = prior_slowdown(
-            self._likely_fraction(load, device_model),
-            sorted([self._likely_fraction(partner, device_model) for partner in partners]),
+            part.fraction,
+            sorted([partner.fraction for partner in partners]),
             lessons.sharing_costs.get(device_model, FIRST_SHARING_COST),
         )
-        correction = lessons.means.get(device_model, 0.0)
-        correction += lessons.suffering.of(device_model, load.key, load.likeness)
-        causes = [lessons.causing.of(device_model, each.key, each.likeness) for each in partners]
-        correction += math.fsum(causes) / len(causes)
-        at = _set_at(load, partners, device_model) if lessons.sets else None
+        correction = lessons.means.get(device_model, 0.0) + part.suffers
+        correction += math.fsum([partner.causes for partner in partners]) / len(partners)
+        at = _set_at(part, partners, device_model) if lessons.sets else None
         if at is not None:
             correction += lessons.sets.get(at, 0.0)
         return max(1.0, prior * math.exp(correction))
@@ -122,7 +153,7 @@ class InterferenceModel:
         """Return the speeds of sets of trainings on a device model, by the same expectation."""
         table = self._tables.get(device_model)
         if table is None:
-            table = self._tables[device_model] = SpeedTable(self.expect, device_model)
+            table = self._tables[device_model] = SpeedTable(self, device_model)
         return table
 
     def spread(self, load: Load, partners: Sequence[Load], device_model: str) -> float:
@@ -143,10 +174,6 @@ class InterferenceModel:
         if load.active_fraction is not None or load.key is None:
             return load.active_fraction
         return self.fractions.get((device_model, load.key))
-
-    def _likely_fraction(self, load: Load, device_model: str) -> float:
-        fraction = self._fraction(load, device_model)
-        return UNKNOWN_FRACTION if fraction is None else fraction
 
 
 class KeptModel:
@@ -189,7 +216,7 @@ def _fractions_of(profiles: Iterable[Profile]) -> dict[At, float]:
 
 
 def _set_at(
-    load: Load, partners: Sequence[Load], device_model: str
+    load: Load | Part, partners: Sequence[Load | Part], device_model: str
 ) -> tuple[str, str, tuple[str, ...]] | None:
     keys = [partner.key for partner in partners if partner.key is not None]
     if load.key is None or len(keys) < len(partners):

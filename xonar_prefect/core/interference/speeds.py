@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from xonar_prefect.core.interference.load import Load
 from xonar_prefect.core.models import Training
+
+if TYPE_CHECKING:
+    from xonar_prefect.core.interference.model import InterferenceModel, Part
 
 
 class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
@@ -15,14 +18,12 @@ class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
     asked for more often.
     """
 
-    def __init__(
-        self, expect: Callable[[Load, Sequence[Load], str], float], device_model: str
-    ) -> None:
+    def __init__(self, model: InterferenceModel, device_model: str) -> None:
         """Take what foretells slowdowns, and the device model."""
         super().__init__()
-        self._expect = expect
+        self._model = model
         self._device_model = device_model
-        self._loads: list[Load] = []
+        self._parts: list[Part] = []
         self._numbers: dict[object, int] = {}
 
     def load_of(self, training: Training) -> int:
@@ -36,8 +37,9 @@ class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
             same = Load.of(training, self._device_model)
         number = self._numbers.get(same)
         if number is None:
-            number = self._numbers[same] = len(self._loads)
-            self._loads.append(Load.of(training, self._device_model))
+            number = self._numbers[same] = len(self._parts)
+            load = Load.of(training, self._device_model)
+            self._parts.append(self._model.part(load, self._device_model))
         return number
 
     def __missing__(self, loads: tuple[int, ...]) -> tuple[float, ...]:
@@ -48,8 +50,13 @@ class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
     def _work_out(self, loads: tuple[int, ...]) -> tuple[float, ...]:
         if len(loads) == 1:
             return (1.0,)
-        those = [self._loads[load] for load in loads]
+        parts = [self._parts[load] for load in loads]
         return tuple(
-            1.0 / self._expect(load, [*those[:place], *those[place + 1 :]], self._device_model)
-            for place, load in enumerate(those)
+            [
+                1.0
+                / self._model.slowdown(
+                    part, [*parts[:place], *parts[place + 1 :]], self._device_model
+                )
+                for place, part in enumerate(parts)
+            ]
         )

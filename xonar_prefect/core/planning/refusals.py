@@ -22,19 +22,17 @@ def refuse_impossible(board: Board) -> None:
     _refuse_beyond_host(board)
     if not board.places:
         return
-    whole = Counter(
-        place.device.model
-        for place in board.places
-        if place.device.memory_mib > 0 and not place.device.is_slice
-    )
-    # What was never read may be of any model and any size.
-    unknown = sum(place.device.memory_mib == 0 for place in board.places)
-    most = max(whole.values(), default=0)
     groups: dict[tuple[object, ...], list[Place]] = defaultdict(list)
     for place in board.places:
-        group = (*place.memory_type, place.device.is_slice)
-        groups[group].append(place)
+        groups[place.memory_type, place.device.is_slice].append(place)
     alike = [(places[0], len(places)) for places in groups.values()]
+    # What was never read may be of any model and any size.
+    unknown = sum(count for place, count in alike if place.device.memory_mib == 0)
+    whole = Counter[str]()
+    for place, count in alike:
+        if place.device.memory_mib > 0 and not place.device.is_slice:
+            whole[place.device.model] += count
+    most = max(whole.values(), default=0)
     for kind, training in tuple(board.queue):
         if training.gpus > 1 and training.gpus > most + unknown:
             board.refuse(kind, ReasonCode.TOO_FEW_DEVICES, _too_few(board, training, most))
@@ -48,7 +46,10 @@ def refuse_impossible(board: Board) -> None:
 def _is_possible(kind: Kind, training: Training, alike: list[tuple[Place, int]]) -> bool:
     """Tell whether enough devices of one model could take the training if they were empty."""
     if training.gpus == 1:
-        return any(place.need_of(kind).possible for place, _ in alike)
+        for place, _ in alike:  # no generator: it is asked of every kind at every decision
+            if place.need_of(kind).possible:
+                return True
+        return False
     possible = Counter[str]()
     for place, count in alike:
         if not place.device.is_slice and place.need_of(kind).possible:

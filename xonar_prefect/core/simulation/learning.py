@@ -38,7 +38,7 @@ class Knowledge:
         self._profiled = set(before.profiled)
         self._profiles_by_kind: dict[str, Mapping[str, Profile]] = {}
         self._durations = dict(before.durations)
-        self._mean_durations: dict[tuple[str, str], float] | None = None
+        self._mean_durations = {at: sum_s / count for at, (sum_s, count) in self._durations.items()}
         self.clashes = world.clashes | before.clashes
         self._told: tuple[Observation, ...] | None = None
         self._known_profiles: tuple[Profile, ...] | None = None
@@ -102,11 +102,7 @@ class Knowledge:
     @property
     def mean_durations(self) -> Mapping[tuple[str, str], float]:
         """Mean time alone of finished trainings, by kind and device model."""
-        if self._mean_durations is None:
-            self._mean_durations = {
-                at: total / count for at, (total, count) in self._durations.items()
-            }
-        return self._mean_durations
+        return dict(self._mean_durations)
 
     def finish(self, submission: Submission, device_model: str) -> None:
         """Take in how long a training would have taken alone."""
@@ -114,7 +110,7 @@ class Knowledge:
         total, count = self._durations.get(at, (0.0, 0))
         seconds = submission.solo_seconds * self._world.relative_seconds(*at)
         self._durations[at] = (total + seconds, count + 1)
-        self._mean_durations = None
+        self._mean_durations[at] = (total + seconds) / (count + 1)
 
     def foreseen_seconds(self, submission: Submission) -> float | None:
         """Return how long a held training will need on the fastest model it has a profile of."""

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning import Board, Kind
@@ -36,18 +36,40 @@ class Waiting(NamedTuple):
     weight: float
 
 
-class _Terms(NamedTuple):
-    """What those of a kind have in common.
+_Head: TypeAlias = tuple[int, float, int, float, "_Row"]
+"""The first of a row: its priority, rank and number as it will wait, its seconds, and the row."""
+
+
+class _Row:
+    """Those of a kind who know how long they take, or those who do not, shortest first.
 
     Attributes:
-        first_number: The number in the line of the first of them.
+        kind: The kind.
+        ordered: All of the kind.
+        place: Which of them is the first of the row now.
+        first_number: The number in the line of the first of the kind.
         weight: What a second of their completion times counts.
         slower: By what factor they are slower here than on their fastest model.
     """
 
-    first_number: int
-    weight: float
-    slower: float
+    __slots__ = ("first_number", "kind", "ordered", "place", "slower", "weight")
+
+    def __init__(
+        self, kind: Kind, place: int, first_number: int, weight: float, slower: float
+    ) -> None:
+        self.kind = kind
+        self.ordered = kind.by_length
+        self.place = place
+        self.first_number = first_number
+        self.weight = weight
+        self.slower = slower
+
+    def move_up(self) -> bool:
+        """Let the next be the first; tell whether there is one."""
+        before = self.ordered[self.place]
+        self.place += 1
+        left = self.place < len(self.ordered)
+        return left and _is_known(self.ordered[self.place]) == _is_known(before)
 
 
 class Line:
@@ -74,8 +96,7 @@ class Line:
         """
         self._durations = board.durations
         self._device_model = device_model
-        self._terms: dict[Kind, _Terms] = {}
-        self._heads: list[Waiting] = []
+        self._heads: list[_Head] = []
         self._come: list[Waiting] = []
         self._start = 0
         self.count = number = 0
@@ -83,11 +104,10 @@ class Line:
         for kind, front in board.queue:
             weight, held, ordered = weight_of(front), kind.count, kind.by_length
             slower = self._durations.slower_than_fastest(front, device_model)
-            self._terms[kind] = _Terms(number, weight, slower)
-            self._heads.append(self._waiting(kind, 0))
-            if ordered[-1].remaining_seconds is None and ordered[0].remaining_seconds is not None:
+            self._heads.append(self._head(_Row(kind, 0, number, weight, slower)))
+            if not _is_known(ordered[-1]) and _is_known(ordered[0]):
                 unknown = bisect_left(ordered, math.inf, key=length)
-                self._heads.append(self._waiting(kind, unknown))
+                self._heads.append(self._head(_Row(kind, unknown, number, weight, slower)))
             weights.append(weight * held)
             self.count += held
             number += len(ordered)
@@ -109,25 +129,21 @@ class Line:
 
     def _next(self) -> Waiting:
         """Take the first of all rows, and let the row that it stood in move up."""
-        first = heappop(self._heads)
-        kind = first.kind
-        place = first.number - self._terms[kind].first_number + 1
-        ordered = kind.by_length
-        if place < len(ordered) and _is_known(ordered[place]) == _is_known(first.training):
-            heappush(self._heads, self._waiting(kind, place))
-        return first
+        priority, rank, number, seconds, row = heappop(self._heads)
+        training = row.ordered[row.place]
+        if row.move_up():
+            heappush(self._heads, self._head(row))
+        return Waiting(priority, rank, number, row.kind, training, seconds, row.weight)
 
-    def _waiting(self, kind: Kind, place: int) -> Waiting:
-        training = kind.by_length[place]
-        terms = self._terms[kind]
+    def _head(self, row: _Row) -> _Head:
+        training = row.ordered[row.place]
         own = training.remaining_seconds
         if own is None:
             seconds = self._durations.held(training, self._device_model).seconds
         else:
-            seconds = own * terms.slower
-        rank = seconds * (training.gpus / terms.weight)
-        number = terms.first_number + place
-        return Waiting(training.priority, rank, number, kind, training, seconds, terms.weight)
+            seconds = own * row.slower
+        rank = seconds * (training.gpus / row.weight)
+        return (training.priority, rank, row.first_number + row.place, seconds, row)
 
 
 def _is_known(training: Training) -> bool:
