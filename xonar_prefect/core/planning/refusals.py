@@ -46,10 +46,7 @@ def refuse_impossible(board: Board) -> None:
 def _is_possible(kind: Kind, training: Training, alike: list[tuple[Place, int]]) -> bool:
     """Tell whether enough devices of one model could take the training if they were empty."""
     if training.gpus == 1:
-        for place, _ in alike:  # no generator: it is asked of every kind at every decision
-            if place.need_of(kind).possible:
-                return True
-        return False
+        return any(place.need_of(kind).possible for place, _ in alike)
     possible = Counter[str]()
     for place, count in alike:
         if not place.device.is_slice and place.need_of(kind).possible:
