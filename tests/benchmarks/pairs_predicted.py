@@ -1,7 +1,8 @@
 """Predicted against measured slowdowns of real pairs: `python -m tests.benchmarks.pairs_predicted`.
 
-Queues of the demonstration's trainings run through a worker on processor cores (or GPUs); whoever
-had a partner and a step time alone is one measurement. Takes minutes per queue.
+Queues of the demonstration's trainings run through a worker on processor cores (or GPUs), one
+after the other as a pool sees them night after night: what the first has taught is known to the
+next. Whoever had a partner and a step time alone is one measurement. Takes minutes per queue.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,30 +21,18 @@ from rich.console import Console
 from rich.table import Table
 
 XONAR = "import sys; from xonar_prefect.cli import main; sys.exit(main())"
-ENOUGH_PAIRS = 10
 
 
-def queue(policy: str, size: int) -> Mapping[str, Any]:
-    """Run one queue and return its result."""
-    with tempfile.TemporaryDirectory() as directory:
-        target = Path(directory) / "result.json"
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                XONAR,
-                "demo",
-                "--policy",
-                policy,
-                "--json",
-                str(target),
-                "--queue-size",
-                str(size),
-            ],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        result: Mapping[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+def queue(policy: str, size: int, directory: Path) -> Mapping[str, Any]:
+    """Run one queue in a directory, where what it teaches stays, and return its result."""
+    target = directory / "result.json"
+    words = ["--policy", policy, "--queue-size", str(size), "--home", str(directory / "home")]
+    subprocess.run(
+        [sys.executable, "-c", XONAR, "demo", *words, "--json", str(target)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    result: Mapping[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return result
 
 
@@ -54,9 +43,14 @@ def measured(result: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield training
 
 
-def table(trainings: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one row per training that had a partner."""
-    shown = Table(title="Slowdown beside a partner")
+def errors(trainings: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Return by how much each prediction was wrong."""
+    return [abs(each["predicted_slowdown"] - each["measured_slowdown"]) for each in trainings]
+
+
+def table(number: int, trainings: Sequence[Mapping[str, Any]]) -> Table:
+    """Return one row per training of a queue that had a partner."""
+    shown = Table(title=f"Slowdown beside a partner, queue {number}")
     for column in ("training", "active|", "partner", "predicted|", "measured|", "error|"):
         shown.add_column(column.rstrip("|"), justify="right" if column.endswith("|") else "left")
     for each in trainings:
@@ -74,22 +68,25 @@ def table(trainings: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def main() -> None:
-    """Run queues until there are enough pairs, and print a table."""
+    """Run the queues, and print a table of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--policy", default="parallel", help="who is paired with whom")
     parser.add_argument("--queue-size", type=int, default=16)
-    parser.add_argument("--queues", type=int, default=2, help="at most so many")
+    parser.add_argument("--queues", type=int, default=2)
     arguments = parser.parse_args()
     console = Console()
-    found: list[Mapping[str, Any]] = []
-    for _ in range(arguments.queues):
-        found += measured(queue(arguments.policy, arguments.queue_size))
-        if len(found) >= 2 * ENOUGH_PAIRS:
-            break
-    console.print(table(found))
-    errors = [abs(each["predicted_slowdown"] - each["measured_slowdown"]) for each in found]
-    if errors:
-        console.print(f"{len(errors)} trainings with a partner: median error {median(errors):.2f}.")
+    found: list[list[Mapping[str, Any]]] = []
+    with tempfile.TemporaryDirectory() as directory:
+        for number in range(1, arguments.queues + 1):
+            result = queue(arguments.policy, arguments.queue_size, Path(directory))
+            found.append(list(measured(result)))
+            console.print(table(number, found[-1]))
+    for number, trainings in enumerate(found, 1):
+        if trainings:
+            console.print(
+                f"Queue {number}: {len(trainings)} trainings with a partner, "
+                f"median error {median(errors(trainings)):.2f}."
+            )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ LOOK = 3
 
 Speeds = Mapping[tuple[int, ...], tuple[float, ...]]
 """The speed of each training of a set, by their loads: 1 alone, 1 / slowdown beside others."""
-_ALONE = (1.0,)
+_ALONE: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True, slots=True)
