@@ -43,5 +43,5 @@ def prefect_server() -> Iterator[str]:
     from prefect.settings import get_current_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=240):
         yield str(get_current_settings().api.url)
