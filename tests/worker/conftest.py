@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,12 +28,14 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.flows import load_flow_from_entrypoint
 
 from tests.disks import mounted
+from tests.waiting import until
 from tests.worker.trainings import succeed, tiny, write_trainings
 from tests.worker.waiting import eventually
 from xonar_prefect.core.ledger import LedgerEntry
 from xonar_prefect.settings import XonarSettings
 from xonar_prefect.store import Store
 from xonar_prefect.worker.processes import ProcessTrees, send_signal
+from xonar_prefect.worker.slots import Slot
 from xonar_prefect.worker.worker import XonarWorker
 
 
@@ -173,6 +176,19 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield directory
 
 
+def kill(slots: Iterable[Slot]) -> None:
+    """Kill what runs in slots, and wait for its end."""
+
+    def is_gone(slot: Slot) -> bool:
+        # Again and again: a process that was started just now does not bear its mark yet.
+        pids = ProcessTrees().scan().get(slot.entry.run_directory, [])
+        send_signal(pids, signal.SIGKILL)
+        return not pids and (slot.process is None or slot.process.poll() is not None)
+
+    for slot in slots:
+        until(partial(is_gone, slot))
+
+
 Working = Callable[..., AbstractAsyncContextManager[XonarWorker]]
 
 
@@ -192,10 +208,6 @@ def working(pool: Pool, settings: XonarSettings) -> Working:
             serving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
-            trees = ProcessTrees().scan()
-            for slot in slots:  # only where a test has failed
-                send_signal(trees.get(slot.entry.run_directory, []), signal.SIGKILL)
-                if slot.process is not None:
-                    slot.process.wait()
+            kill(slots)  # there are some only where a test has failed
 
     return working

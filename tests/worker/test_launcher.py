@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -39,7 +40,9 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
             "processors": None,
             **changes,
         }
-        process = subprocess.Popen([sys.executable, *program], stdin=subprocess.PIPE, env={})
+        process = subprocess.Popen(
+            [sys.executable, *program], stdin=subprocess.PIPE, env={}, start_new_session=True
+        )
         with cast("IO[bytes]", process.stdin) as pipe:
             pipe.write(json.dumps(specification).encode())
         started.append(process)
@@ -47,7 +50,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
     yield launch
     for process in started:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its training, too
         process.wait()
 
 

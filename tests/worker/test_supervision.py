@@ -15,7 +15,7 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelled, Completed, Running
 
-from tests.worker.conftest import Pool
+from tests.worker.conftest import Pool, kill
 from tests.worker.waiting import eventually
 from xonar_prefect.core.decisions import ReasonCode, Release
 from xonar_prefect.core.ledger import SlotState
@@ -67,11 +67,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def slots(store: Store) -> Iterator[Slots]:
     slots = Slots(store, "one", time.time)
     yield slots
-    trees = ProcessTrees().scan()
-    for slot in slots:
-        send_signal(trees.get(slot.entry.run_directory, []), signal.SIGKILL)
-        if slot.process is not None:
-            slot.process.wait()
+    kill(slots)
 
 
 @pytest.fixture
