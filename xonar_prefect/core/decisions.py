@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from xonar_prefect.core.models import Training
@@ -143,6 +146,18 @@ class Hold(NamedTuple):
     code: ReasonCode
     reason: str
     alternatives: tuple[Alternative, ...] = ()
+
+    @classmethod
+    def all_alike(
+        cls,
+        trainings: Iterable[Training],
+        code: ReasonCode,
+        reason: str,
+        alternatives: tuple[Alternative, ...],
+    ) -> Iterable[Hold]:
+        """Return the holds of trainings that are all held for the same reason."""
+        fields = zip(trainings, repeat(code), repeat(reason), repeat(alternatives))
+        return map(partial(tuple.__new__, cls), fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

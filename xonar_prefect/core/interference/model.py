@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from xonar_prefect.core.interference.learning import (
     K_CAUSES,
@@ -25,6 +24,7 @@ from xonar_prefect.core.interference.learning import (
 )
 from xonar_prefect.core.interference.likeness import likeness_of
 from xonar_prefect.core.interference.load import Load
+from xonar_prefect.core.interference.part import Part, is_known
 from xonar_prefect.core.interference.queueing import FIRST_SHARING_COST, prior_slowdown
 from xonar_prefect.core.interference.speeds import SpeedTable
 from xonar_prefect.core.models import (
@@ -37,22 +37,6 @@ SPREAD_OF_KIND = 0.15
 """Spread, as a standard deviation of the logarithm, of what kinds suffer or cause, at first."""
 SPREAD_OF_SET = 0.12
 """The same of what is special about a set."""
-
-
-class Part(NamedTuple):
-    """What is expected of a training beside whomever, on one device model.
-
-    Attributes:
-        key: Its kind; None when unknown.
-        fraction: Its active fraction, or what stands in for it.
-        suffers: What it suffers, a logarithm.
-        causes: What it makes others suffer, a logarithm.
-    """
-
-    key: str | None
-    fraction: float
-    suffers: float
-    causes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +94,12 @@ class InterferenceModel:
             1.0 without partners; None when an active fraction is unknown and the training was
             never observed beside anybody on this device model.
         """
-        informed = all(self._fraction(each, device_model) is not None for each in (load, *partners))
-        seen = self.lessons.suffering.weight_of(device_model, load.key) > 0
-        if partners and not informed and not seen:
-            return None
-        return self.expect(load, partners, device_model)
+        part, parts = self._parts(load, partners, device_model)
+        return self.slowdown(part, parts, device_model) if is_known(part, parts) else None
 
     def expect(self, load: Load, partners: Sequence[Load], device_model: str) -> float:
         """Return the same, or the best guess where nothing is known of these trainings."""
-        parts = [self.part(each, device_model) for each in partners]
-        return self.slowdown(self.part(load, device_model), parts, device_model)
+        return self.slowdown(*self._parts(load, partners, device_model), device_model)
 
     def part(self, load: Load, device_model: str) -> Part:
         """Return what is expected of a training beside whomever."""
@@ -128,6 +108,8 @@ class InterferenceModel:
         return Part(
             key=load.key,
             fraction=UNKNOWN_FRACTION if fraction is None else fraction,
+            informed=fraction is not None,
+            seen=lessons.suffering.weight_of(device_model, load.key) > 0,
             suffers=lessons.suffering.of(device_model, load.key, load.likeness),
             causes=lessons.causing.of(device_model, load.key, load.likeness),
         )
@@ -169,6 +151,11 @@ class InterferenceModel:
         of_set = K_SET / (together + K_SET)
         # what is known of the very set leaves nothing to doubt in its parts
         return math.sqrt(of_set * (of_kinds * SPREAD_OF_KIND**2 + SPREAD_OF_SET**2))
+
+    def _parts(
+        self, load: Load, partners: Sequence[Load], device_model: str
+    ) -> tuple[Part, list[Part]]:
+        return self.part(load, device_model), [self.part(each, device_model) for each in partners]
 
     def _fraction(self, load: Load, device_model: str) -> float | None:
         if load.active_fraction is not None or load.key is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xonar_prefect.core.interference.load import Load
+from xonar_prefect.core.interference.part import Part, is_known
 from xonar_prefect.core.models import Training
 
 if TYPE_CHECKING:
-    from xonar_prefect.core.interference.model import InterferenceModel, Part
+    from xonar_prefect.core.interference.model import InterferenceModel
 
 
 class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
@@ -41,6 +42,11 @@ class SpeedTable(dict[tuple[int, ...], tuple[float, ...]]):
             load = Load.of(training, self._device_model)
             self._parts.append(self._model.part(load, self._device_model))
         return number
+
+    def predict(self, loads: tuple[int, ...]) -> float | None:
+        """Return the slowdown of the first of a set; None where it would be a mere guess."""
+        own, *others = [self._parts[load] for load in loads]
+        return 1.0 / self[loads][0] if is_known(own, others) else None
 
     def __missing__(self, loads: tuple[int, ...]) -> tuple[float, ...]:
         """Work out the speeds of a set that nobody has asked for yet."""

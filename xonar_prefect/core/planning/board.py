@@ -15,7 +15,7 @@ from xonar_prefect.core.decisions import (
     Release,
 )
 from xonar_prefect.core.durations import Durations
-from xonar_prefect.core.interference import InterferenceModel, Load, SpeedTable
+from xonar_prefect.core.interference import InterferenceModel, SpeedTable
 from xonar_prefect.core.models import (
     Resident,
     Snapshot,
@@ -173,9 +173,9 @@ class Board:
         """Predict the slowdown of the option's training beside others; None if alone or unknown."""
         if not option.partners:
             return None
-        model = option.device_model
-        partners = [Load.of(partner, model) for partner in option.partners]
-        return self.interference.predict(Load.of(option.training, model), partners, model)
+        speeds = self.speeds(option.device_model)
+        everybody = (option.training, *option.partners)
+        return speeds.predict(tuple([speeds.load_of(each) for each in everybody]))
 
     def release(
         self,

@@ -98,8 +98,7 @@ class HoldExplainer:
         losers = 0 if lost is None else bisect_left(held, lost.before, key=_queue_position)
         for those, verdict in ((held[:losers], lost and lost.reason), (held[losers:], None)):
             if those:
-                code, reason, alternatives = self._explain(kind, those[0], verdict)
-                yield from [Hold(training, code, reason, alternatives) for training in those]
+                yield from Hold.all_alike(those, *self._explain(kind, those[0], verdict))
 
     def _holds_one_by_one(self, kind: Kind) -> Iterator[Hold]:
         """Yield the same where some of them may do what others may not."""

@@ -93,24 +93,25 @@ def weigh(board: Board, outlook: Outlook, place: Place, most: int) -> Verdict:
         return Verdict(ranked=tuple(Weighed(*each, 0.0) for each in fitting))
     foreseen = _foreseen(board, outlook, line, place, fitting, 2 * most)
     futures = {each.training.run_id: outlook.coming(each, place) for each in foreseen}
-    scene = _scene(board, outlook, place, line)
+    everybody = tuple(futures.values())
+    behind = line.weight / outlook.devices
+    scene = _scene(board, outlook, place, everybody, behind)
     ranked = []
     for number, (option, waiting) in enumerate(fitting):
         first = futures[waiting.training.run_id]
-        rest = tuple(future for future in futures.values() if future is not first)
+        rest = tuple([future for future in everybody if future is not first])
         # What the device's own future does not show: it takes others' time on other devices. But
         # beside a gang only a gang on the same devices may come: its slots there are nobody else's.
         elsewhere = outlook.waste(waiting, place.device.model)
         if not place.residents:
             elsewhere += (waiting.training.gpus - 1) * waiting.seconds
-        price = cost(_with(scene, rest, first), first) + elsewhere * scene.behind
+        price = cost(scene._replace(waiting=rest), first) + elsewhere * behind
         ranked.append((price, number, option, waiting))
     ranked.sort(key=lambda each: each[:2])
     verdict = tuple(Weighed(option, waiting, price) for price, _, option, waiting in ranked)
     if not place.residents:
         return Verdict(ranked=verdict)
-    everybody = _with(scene, tuple(futures.values()))
-    alone = cost(everybody, None, Pause.UNTIL_NEXT_END)
+    alone = cost(scene, None, Pause.UNTIL_NEXT_END)
     drained = _drained(board, place, scene, foreseen, futures)
     return Verdict(ranked=verdict, alone=alone, drained=drained)
 
@@ -158,26 +159,21 @@ def _foreseen(
     return sorted(found.values())
 
 
-def _scene(board: Board, outlook: Outlook, place: Place, line: Line) -> Scene:
+def _scene(
+    board: Board, outlook: Outlook, place: Place, foreseen: tuple[Future, ...], behind: float
+) -> Scene:
+    """Return a place and who is foreseen there; `behind` is the weight of its share of the line."""
     limits = board.snapshot.limits
     model = place.device.model
     return Scene(
         running=tuple(outlook.running(resident, model) for resident in place.residents),
-        waiting=(),
+        waiting=foreseen,
         slots=board.slots,
         room_mib=memory.capacity_mib(place.device, limits) - memory.foreign_mib(place.device),
-        behind=line.weight / outlook.devices,
+        behind=max(0.0, behind - math.fsum([each.weight for each in foreseen])),
         speeds=board.speeds(model),
         profile_seconds=PROFILE_SECONDS,
     )
-
-
-def _with(scene: Scene, waiting: tuple[Future, ...], first: Future | None = None) -> Scene:
-    """Return the scene with these waiting; `behind` is what of this device's share is left."""
-    known = math.fsum(each.weight for each in waiting)
-    if first is not None:
-        known += first.weight
-    return scene._replace(waiting=waiting, behind=max(0.0, scene.behind - known))
 
 
 def _drained(
@@ -194,8 +190,8 @@ def _drained(
             continue
         if not _empties_first(board, place, scene):
             return None
-        rest = tuple(each for each in futures.values() if each is not future)
-        price = cost(_with(scene, (future, *rest)), None, Pause.UNTIL_EMPTY)
+        rest = [each for each in scene.waiting if each is not future]
+        price = cost(scene._replace(waiting=(future, *rest)), None, Pause.UNTIL_EMPTY)
         return price, waiting
     return None
 
