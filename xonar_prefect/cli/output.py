@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -21,6 +22,22 @@ UNCERTAIN_BY = 0.15
 def say(sentence: str) -> None:
     """Print a sentence for people, as it is."""
     Console().print(Text(sentence))
+
+
+def try_to_write(target: Path) -> None:
+    """Find out whether a file can be written, and leave everything as it was.
+
+    Of what is there and is no file, as a pipe is, nothing is tried: it would wait for its reader.
+
+    Raises:
+        OSError: It cannot.
+    """
+    is_new = not target.exists()
+    if is_new or target.is_file() or target.is_dir():
+        with target.open("a", encoding="utf-8"):
+            pass
+    if is_new:
+        target.unlink()
 
 
 def print_json(data: Any) -> None:

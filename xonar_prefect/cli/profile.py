@@ -60,18 +60,14 @@ def _require_writable(target: Path) -> None:
     Raises:
         CommandError: It could not.
     """
+    from xonar_prefect.cli.output import try_to_write
+
     if str(target) == "-":
         raise CommandError.mixed()
     if not target.absolute().parent.is_dir():
         raise CommandError.unwritable(target, "there is no such directory")
-    is_new = not target.exists()
-    if not (is_new or target.is_file() or target.is_dir()):
-        return  # opening a pipe would wait for its reader
     try:
-        with target.open("a", encoding="utf-8"):
-            pass
-        if is_new:
-            target.unlink()
+        try_to_write(target)
     except OSError as error:
         raise CommandError.unwritable(target, error.strerror or error) from error
 

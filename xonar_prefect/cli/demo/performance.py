@@ -23,6 +23,7 @@ from xonar_prefect.cli.demo.home import Home, private_home
 from xonar_prefect.cli.demo.private_server import private_server
 from xonar_prefect.cli.demo.report import QueueResult
 from xonar_prefect.cli.demo.running import Demonstration
+from xonar_prefect.cli.output import try_to_write
 from xonar_prefect.core.policies import policy_named
 from xonar_prefect.errors import DemoError
 from xonar_prefect.settings import load_settings
@@ -176,13 +177,8 @@ def _require_writable(target: str | None) -> None:
     """Find out before minutes of training that the result could not be written."""
     if target is None or target == "-":
         return
-    path = Path(target)
-    is_new = not path.exists()
     try:
-        with path.open("a", encoding="utf-8"):
-            pass
-        if is_new:
-            path.unlink()
+        try_to_write(Path(target))
     except OSError as error:
         raise DemoError.unwritable(target, error) from error
 
