@@ -18,7 +18,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import mul
 from typing import NamedTuple
 
@@ -45,18 +44,30 @@ _HALF_ACTIVE_PAIR = 0.25  # u * L of two half-active trainings
 
 At = tuple[str, str]  # device model and profile key
 SetAt = tuple[str, str, tuple[str, ...]]
-Seen = dict[SetAt, tuple[float, float]]
-"""The mean logarithm of the slowdown in each set, and its weight."""
 
 
 class Case(NamedTuple):
-    """What was observed of one training beside one set of partners."""
+    """What was observed of one training beside one set of partners, however often it was seen.
 
-    model: str
-    key: str
-    partners: tuple[str, ...]
-    left_over: float
+    Attributes:
+        at: The set.
+        own: The training.
+        beside: Its partners.
+        logarithm: The mean logarithm of its slowdown.
+        weight: How much speaks for that.
+        fraction: Active fraction of the training, or what stands in for it.
+        fractions: The same of its partners, sorted.
+        informed: Whether all of these are known.
+    """
+
+    at: SetAt
+    own: At
+    beside: tuple[At, ...]
+    logarithm: float
     weight: float
+    fraction: float
+    fractions: list[float]
+    informed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +92,24 @@ class Effects:
 
     def of(self, model: str, key: str | None, likeness: Likeness | None = None) -> float:
         """Return the effect of a kind, from its own observations and of those alike."""
-        if key is None and likeness is None:
-            return 0.0
-        at = (model, key or "")
-        effect = self._known.get(at) if key is not None else None
+        if key is not None:
+            return self.at((model, key), likeness)
+        return 0.0 if likeness is None else self._of_others(model, None, likeness)
+
+    def at(self, at: At, likeness: Likeness | None = None) -> float:
+        """Return the same of a kind that has a key."""
+        effect = self._known.get(at)
         if effect is None:
-            others = self._of_others(model, key, likeness)
-            weight = self.weights.get(at, 0.0)
-            effect = (self.sums.get(at, 0.0) + self.k * others) / (weight + self.k)
-            if key is not None:
-                self._known[at] = effect
+            others = self.k * self._of_others(*at, likeness)
+            effect = (self.sums.get(at, 0.0) + others) / (self.weights.get(at, 0.0) + self.k)
+            self._known[at] = effect
         return effect
+
+    def mean_at(self, several: Sequence[At]) -> float:
+        """Return the mean effect of several kinds."""
+        if len(several) == 1:
+            return self.at(several[0])
+        return math.fsum([self.at(each) for each in several]) / max(1, len(several))
 
     def weight_of(self, model: str, key: str | None) -> float:
         """Return how much was observed of a kind."""
@@ -165,47 +183,32 @@ def learn(
     )
     if not ordered:
         return NOTHING_LEARNT
-    newest_s = max(observation.observed_at_s for observation in ordered)
-    seen = _by_set(ordered, newest_s)
-    costs = _sharing_costs(seen, fractions)
-    cases = _cases(seen, fractions, costs)
-    means = _means(cases)
-    observed = frozenset(chain.from_iterable((case.key, *case.partners) for case in cases))
+    cases = _cases(ordered, fractions)
+    trusts = [_trust(case) for case in cases]
+    costs = _sharing_costs(cases, trusts)
+    left = [case.logarithm - math.log(_prior(case, costs)) for case in cases]
+    means = _means(cases, left, trusts)
+    left = [rest - means[case.own[0]] for case, rest in zip(cases, left, strict=True)]
+    observed = frozenset(key for case in cases for _, key in (case.own, *case.beside))
     families = Families(likenesses, observed, SCALE)
+    sufferers = [(case.own,) for case in cases]
+    causers = [tuple(dict.fromkeys(case.beside)) for case in cases]
     suffering = Effects({}, {}, families, K_SUFFERS)
     causing = Effects({}, {}, families, K_CAUSES)
     for _ in range(SWEEPS):
-        suffering = _suffering(cases, means, causing)
-        causing = _causing(cases, means, suffering)
+        suffered = [
+            rest - causing.mean_at(case.beside) for case, rest in zip(cases, left, strict=True)
+        ]
+        suffering = _effects(sufferers, suffered, trusts, families, K_SUFFERS)
+        caused = [rest - suffering.at(case.own) for case, rest in zip(cases, left, strict=True)]
+        causing = _effects(causers, caused, trusts, families, K_CAUSES)
     sets: dict[SetAt, float] = {}
     set_weights: dict[SetAt, float] = {}
-    for case in cases:
-        special = case.left_over - means[case.model]
-        special -= suffering.of(case.model, case.key) + mean_cause(causing, case)
-        at = (case.model, case.key, case.partners)
-        sets[at] = special * case.weight / (case.weight + K_SET)
-        set_weights[at] = case.weight
+    for case, rest in zip(cases, left, strict=True):
+        special = rest - (suffering.at(case.own) + causing.mean_at(case.beside))
+        sets[case.at] = special * case.weight / (case.weight + K_SET)
+        set_weights[case.at] = case.weight
     return Lessons(costs, means, suffering, causing, sets, set_weights)
-
-
-def mean_cause(causing: Effects, case: Case) -> float:
-    """Return what the partners of a case cause, on average over them."""
-    effects = [causing.of(case.model, partner) for partner in case.partners]
-    return math.fsum(effects) / max(1, len(effects))
-
-
-def activity(
-    key: str, partner_keys: Sequence[str], model: str, fractions: Mapping[At, float]
-) -> tuple[float, list[float], bool]:
-    """Return the fractions of a training and its partners, and whether all of them are known."""
-    own = fractions.get((model, key))
-    others = [fractions.get((model, partner)) for partner in partner_keys]
-    known = own is not None and all(fraction is not None for fraction in others)
-    return (
-        UNKNOWN_FRACTION if own is None else own,
-        sorted(UNKNOWN_FRACTION if fraction is None else fraction for fraction in others),
-        known,
-    )
 
 
 def _weight(observation: Observation, newest_s: float) -> float:
@@ -214,8 +217,14 @@ def _weight(observation: Observation, newest_s: float) -> float:
     return float(trust * 0.5 ** (age_s / HALF_LIFE_S))
 
 
-def _by_set(observations: Iterable[Observation], newest_s: float) -> Seen:
+def _trust(case: Case) -> float:
+    """Return how much a set says about others: at most as much as one that is known well."""
+    return min(1.0, case.weight)
+
+
+def _cases(observations: Sequence[Observation], fractions: Mapping[At, float]) -> list[Case]:
     """Gather what was observed of each set: one figure, however often it was seen."""
+    newest_s = max(observation.observed_at_s for observation in observations)
     totals: dict[SetAt, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for observation in observations:
         weight = _weight(observation, newest_s)
@@ -223,75 +232,63 @@ def _by_set(observations: Iterable[Observation], newest_s: float) -> Seen:
         sums = totals[observation.device_model, observation.profile_key, partners]
         sums[0] += weight * math.log(observation.slowdown)
         sums[1] += weight
-    return {at: (total / weight, weight) for at, (total, weight) in totals.items()}
+    cases = []
+    for at, (total, weight) in totals.items():
+        model, key, partners = at
+        own = (model, key)
+        beside = tuple([(model, partner) for partner in partners])
+        known = [fractions.get(each) for each in (own, *beside)]
+        fraction, *others = [UNKNOWN_FRACTION if each is None else each for each in known]
+        case = Case(
+            at, own, beside, total / weight, weight, fraction, sorted(others), None not in known
+        )
+        cases.append(case)
+    return cases
 
 
-def _sharing_costs(seen: Seen, fractions: Mapping[At, float]) -> dict[str, float]:
+def _sharing_costs(cases: Iterable[Case], trusts: Iterable[float]) -> dict[str, float]:
     """Fit the sharing cost of each device model; the prior weighs `K_DEVICE` half-active pairs."""
     doubt = K_DEVICE * _HALF_ACTIVE_PAIR**2
     fitted: dict[str, list[float]] = {}
-    for (model, key, partners), (logarithm, weight) in seen.items():
-        own, others, known = activity(key, partners, model, fractions)
-        if not known:
+    for case, trust in zip(cases, trusts, strict=True):
+        if not case.informed:
             continue
-        overlap = own * mean_number_active(others)
-        trust = _trust(weight)
-        sums = fitted.setdefault(model, [doubt * (1.0 + FIRST_SHARING_COST), doubt])
-        sums[0] += trust * overlap * (math.exp(logarithm) - 1.0)
+        overlap = case.fraction * mean_number_active(case.fractions)
+        sums = fitted.setdefault(case.own[0], [doubt * (1.0 + FIRST_SHARING_COST), doubt])
+        sums[0] += trust * overlap * (math.exp(case.logarithm) - 1.0)
         sums[1] += trust * overlap**2
     return {model: max(0.0, excess / square) - 1.0 for model, (excess, square) in fitted.items()}
 
 
-def _cases(seen: Seen, fractions: Mapping[At, float], costs: Mapping[str, float]) -> list[Case]:
-    """Return what the prior, with its sharing cost, leaves over of each set."""
-    cases = []
-    for (model, key, partners), (logarithm, weight) in seen.items():
-        own, others, _ = activity(key, partners, model, fractions)
-        prior = prior_slowdown(own, others, costs.get(model, FIRST_SHARING_COST))
-        cases.append(Case(model, key, partners, logarithm - math.log(prior), weight))
-    return cases
+def _prior(case: Case, costs: Mapping[str, float]) -> float:
+    cost = costs.get(case.own[0], FIRST_SHARING_COST)
+    return prior_slowdown(case.fraction, case.fractions, cost)
 
 
-def _means(cases: Iterable[Case]) -> dict[str, float]:
+def _means(
+    cases: Iterable[Case], left: Iterable[float], trusts: Iterable[float]
+) -> dict[str, float]:
+    """Return what the prior leaves over on average on each device model."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for case in cases:
-        trust = _trust(case.weight)
-        sums[case.model][0] += trust * case.left_over
-        sums[case.model][1] += trust
+    for case, rest, trust in zip(cases, left, trusts, strict=True):
+        of_model = sums[case.own[0]]
+        of_model[0] += trust * rest
+        of_model[1] += trust
     return {model: total / (weight + K_MEAN) for model, (total, weight) in sums.items()}
 
 
-def _trust(weight: float) -> float:
-    """Return how much a set says about others: at most as much as one that is known well."""
-    return min(1.0, weight)
-
-
-def _suffering(
-    cases: Iterable[Case],
-    means: Mapping[str, float],
-    causing: Effects,
+def _effects(
+    kinds: Iterable[Iterable[At]],
+    left: Iterable[float],
+    trusts: Iterable[float],
+    families: Families,
+    k: float,
 ) -> Effects:
+    """Return the effects of the kinds of each case from what is left for them to explain."""
     sums: dict[At, float] = defaultdict(float)
     weights: dict[At, float] = defaultdict(float)
-    for case in cases:
-        trust = _trust(case.weight)
-        left = case.left_over - means[case.model] - mean_cause(causing, case)
-        sums[case.model, case.key] += trust * left
-        weights[case.model, case.key] += trust
-    return Effects(dict(sums), dict(weights), causing.families, K_SUFFERS)
-
-
-def _causing(
-    cases: Iterable[Case],
-    means: Mapping[str, float],
-    suffering: Effects,
-) -> Effects:
-    sums: dict[At, float] = defaultdict(float)
-    weights: dict[At, float] = defaultdict(float)
-    for case in cases:
-        trust = _trust(case.weight)
-        left = case.left_over - means[case.model] - suffering.of(case.model, case.key)
-        for partner in set(case.partners):
-            sums[case.model, partner] += trust * left
-            weights[case.model, partner] += trust
-    return Effects(dict(sums), dict(weights), suffering.families, K_CAUSES)
+    for several, rest, trust in zip(kinds, left, trusts, strict=True):
+        for at in several:
+            sums[at] += trust * rest
+            weights[at] += trust
+    return Effects(dict(sums), dict(weights), families, k)
