@@ -84,21 +84,22 @@ class HoldExplainer:
             for training in board.held
         }
 
-    def _holds(self, kind: Kind) -> Iterator[Hold]:
-        """Yield why those of a kind are held, explained once for all that nothing tells apart."""
+    def _holds(self, kind: Kind) -> Iterable[Hold]:
+        """Return why those of a kind are held, explained once for all that nothing tells apart."""
         front = kind.front
         if front is None:
-            return
+            return ()
         kept_for_older = self._reserved or self._board.admission.keeps_host
         if kept_for_older or front.parent is not None:
-            yield from self._holds_one_by_one(kind)
-            return
+            return self._holds_one_by_one(kind)
+        holds: list[Hold] = []
         held = kind.held
         lost = self._board.passed_over(kind)
         losers = 0 if lost is None else bisect_left(held, lost.before, key=_queue_position)
         for those, verdict in ((held[:losers], lost and lost.reason), (held[losers:], None)):
             if those:
-                yield from Hold.all_alike(those, *self._explain(kind, those[0], verdict))
+                holds += Hold.all_alike(those, *self._explain(kind, those[0], verdict))
+        return holds
 
     def _holds_one_by_one(self, kind: Kind) -> Iterator[Hold]:
         """Yield the same where some of them may do what others may not."""
