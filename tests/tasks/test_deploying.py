@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from prefect import Flow, flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.exceptions import ScriptError
 from prefect.flows import load_flow_from_entrypoint
 
@@ -108,8 +109,10 @@ def test_it_is_deployed_and_its_run_is_measured(prefect_server: str, script: Pat
         check=True,
         capture_output=True,
     )
+    # Of this run: the server is that of all tests, and tells of 200 artifacts at most.
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
     with get_client(sync_client=True) as client:
-        artifacts = [a for a in client.read_artifacts() if a.flow_run_id == run.id]
+        artifacts = client.read_artifacts(artifact_filter=of_run)
     (data,) = [a.data for a in artifacts if a.type == "xonar-profile"]
     assert isinstance(data, dict)
     # What the worker sees: the run's own parameters, over the defaults of the deployment.
