@@ -149,6 +149,19 @@ def test_doctor_is_content_with_a_ready_host(xonar, tensorflow, prefect_server) 
 
 
 @pytest.mark.server
+def test_doctor_names_every_pool_however_many_there_are(
+    xonar, tensorflow, prefect_server, monkeypatch
+) -> None:
+    monkeypatch.setattr("xonar_prefect.cli.server._PAGE", 2)
+    tensorflow(seeing(0))
+    names = [f"pool-{uuid.uuid4().hex[:8]}" for _ in range(3)]
+    for name in names:
+        xonar("pool", "create", name)
+    words = xonar("doctor").words
+    assert [name for name in names if name not in words] == []
+
+
+@pytest.mark.server
 def test_doctor_says_what_to_do_about_the_pool(xonar, tensorflow, prefect_server) -> None:
     tensorflow(seeing(0))
     name = f"pool-{uuid.uuid4().hex[:8]}"

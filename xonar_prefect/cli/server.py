@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
     from prefect.client.schemas.objects import WorkPool
 
+_PAGE = 200  # the server's cap
+
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[PrefectClient]:
@@ -47,7 +49,12 @@ async def xonar_pools(client: PrefectClient) -> list[WorkPool]:
     from xonar_prefect.worker.worker import WORKER_TYPE
 
     ours = WorkPoolFilter(type=WorkPoolFilterType(any_=[WORKER_TYPE]))
-    return sorted(await client.read_work_pools(work_pool_filter=ours), key=lambda pool: pool.name)
+    pools: list[WorkPool] = []
+    while True:
+        page = await client.read_work_pools(work_pool_filter=ours, limit=_PAGE, offset=len(pools))
+        pools += page
+        if len(page) < _PAGE:
+            return sorted(pools, key=lambda pool: pool.name)
 
 
 async def xonar_pool(client: PrefectClient, name: str) -> WorkPool | None:
