@@ -173,6 +173,11 @@ class Reservation(Protocol):
         """Whom it is reserved for."""
         ...
 
+    @property
+    def starts_in_s(self) -> float | None:
+        """Seconds until that one can start; None for unknown."""
+        ...
+
     def keeps_out(self, training: Training, place: Place) -> bool:
         """Tell whether a training, submitted later, would delay that one."""
         ...

@@ -29,7 +29,7 @@ from xonar_prefect.core.planning.places import Place, age_key, is_later
 
 _SAME_MOMENT_SECONDS = 1e-3
 
-_DrainKey: TypeAlias = tuple[bool, bool, float, float, int, str]
+_DrainKey: TypeAlias = tuple[bool, bool, bool, float, float, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +101,18 @@ def anything_to_reserve(board: Board) -> bool:
 
 
 def reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) -> None:
-    """Reserve the devices of one model that drain first; nothing where there are too few."""
+    """Reserve the devices of one model that drain first; nothing where there are too few.
+
+    Where too few are nobody's, a gang follows older ones on theirs, and what is nobody's is
+    reserved meanwhile: else it would go to later ones, one after the other.
+    """
     best: list[tuple[_DrainKey, Place]] | None = None
     for places in board.places_by_model.values():
         usable = sorted(
             (_drain_key(board, forecast, kind, training, place), place.device.id, place)
             for place in places
             if place.device.unavailable is None
-            and place.reservation is None
+            and (place.reservation is None or training.gpus > 1)
             and place.need_of(kind).possible
             and not (training.gpus > 1 and place.device.is_slice)
         )
@@ -117,7 +121,7 @@ def reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) ->
             best = chosen
     if best is None:
         return
-    starts = [forecast.start_after(kind, training, place) for _, place in best]
+    starts = [_start(board, forecast, kind, training, place) for _, place in best]
     known = [seconds for seconds in starts if seconds is not None]
     reservation = StartReservation(
         training=training,
@@ -126,7 +130,23 @@ def reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) ->
         starts_in_s=max(known) if len(known) == len(starts) else None,
     )
     for _, place in best:
-        place.reservation = reservation
+        place.reservation = place.reservation or reservation
+
+
+def _start(
+    board: Board, forecast: Forecast, kind: Kind, training: Training, place: Place
+) -> float | None:
+    """Return when the training could start, behind whom the place is reserved for; None: unknown.
+
+    Nobody is slowed down by partners who are not there yet, so it may really be later.
+    """
+    if place.reservation is None:
+        return forecast.start_after(kind, training, place)
+    older = place.reservation
+    needs = board.durations.held(older.training, place.device.model)
+    if older.starts_in_s is None or not needs.known:
+        return None
+    return older.starts_in_s + needs.seconds
 
 
 def _drain_key(
@@ -137,7 +157,9 @@ def _drain_key(
     offer = memory.capacity_mib(place.device, limits) - memory.foreign_mib(place.device)
     need = place.need_of(kind)
     crowded = offer <= 0 or (need.mib is not None and need.mib > offer)
-    start = forecast.start_after(kind, training, place)
+    start = _start(board, forecast, kind, training, place)
     latest_start = max((resident.started_at_s for resident in place.residents), default=0.0)
     first = float(len(place.residents)) if start is None else start
-    return (crowded, start is None, first, latest_start, place.device.index, place.device.id)
+    index, name = place.device.index, place.device.id
+    is_taken = place.reservation is not None
+    return (is_taken, crowded, start is None, first, latest_start, index, name)
