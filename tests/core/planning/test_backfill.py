@@ -102,19 +102,21 @@ def test_nobody_takes_what_an_overdue_training_could_have_had(
     assert watch.count == 0
 
 
-def test_an_overdue_gang_does_not_wait_for_who_was_submitted_later() -> None:
-    def submission(
-        name: str, submitted_at_s: float, solo_seconds: float, gpus: int, **changes: Any
-    ) -> Submission:
-        usual = {"kind": "busy", "priority": 1, "memory_request_mib": 200}
-        return Submission(
-            name=name,
-            submitted_at_s=submitted_at_s,
-            solo_seconds=solo_seconds,
-            gpus=gpus,
-            **{**usual, **changes},
-        )
+def submission(
+    name: str, submitted_at_s: float, solo_seconds: float, gpus: int, **changes: Any
+) -> Submission:
+    usual = {"kind": "busy", "priority": 1, "memory_request_mib": 200}
+    return Submission(
+        name=name,
+        submitted_at_s=submitted_at_s,
+        solo_seconds=solo_seconds,
+        gpus=gpus,
+        **{**usual, **changes},
+    )
 
+
+def test_an_overdue_gang_does_not_wait_for_who_was_submitted_later() -> None:
+    """One of its two devices is reserved for an older one, the other must not go to later ones."""
     queue = [
         submission("first", 1.0, 10.0, 1),
         submission("gang", 8.0, 80.0, 2),
@@ -128,3 +130,18 @@ def test_an_overdue_gang_does_not_wait_for_who_was_submitted_later() -> None:
     ]
     run = simulate(world_of(2), queue, POLICIES["adaptive"])
     assert waited_beyond_bound(run.outcomes, MAX_WAIT_S) == 0
+
+
+def test_what_an_overdue_gang_leaves_for_a_while_goes_to_the_overdue_first() -> None:
+    queue = [
+        submission("gang", 0.0, 90.0, 2),
+        submission("idle", 4.0, 180.0, 1, kind="idle"),
+        submission("whole", 5.0, 160.0, 2, memory_request_mib=1000),
+        submission("long", 6.0, 200.0, 1),
+        submission("next", 93.0, 10.0, 2),
+        submission("overdue", 101.0, 20.0, 1),
+        submission("shorter", 102.0, 10.0, 1),
+    ]
+    watch = OvertakingWatch()
+    simulate(world_of(3), queue, POLICIES["adaptive"], watch=watch)
+    assert watch.count == 0

@@ -109,7 +109,10 @@ def weigh(board: Board, outlook: Outlook, place: Place, most: int) -> Verdict:
         ranked.append((price, number, option, waiting))
     ranked.sort(key=lambda each: each[:2])
     verdict = tuple(Weighed(option, waiting, price) for price, _, option, waiting in ranked)
-    if not place.residents:
+    # Where somebody else comes next, an overdue training gains nothing by waiting for the end of a
+    # resident, and a later one would come in between.
+    is_borrowed = board.offering is not None and place.reservation is not None
+    if not place.residents or is_borrowed:
         return Verdict(ranked=verdict)
     alone = cost(scene, None, Pause.UNTIL_NEXT_END)
     drained = _drained(board, place, scene, foreseen, futures)
