@@ -8,8 +8,10 @@ worked out from known durations, so where one is unknown, nothing is backfilled.
 made anew from each snapshot; what it prefers holds until the devices have drained, so it does not
 wander.
 
-Once every device is reserved for somebody, whoever is still overdue waits behind those: only what
-ends before the reserved start can come in between, and the overdue are offered that first.
+A gang for which too few devices are nobody's follows older ones on theirs, and the rest is reserved
+for it meanwhile. Once every device is reserved for somebody, whoever is still overdue waits behind
+those: only what ends before the reserved start can come in between, and the overdue are offered
+that first.
 """
 
 from __future__ import annotations
@@ -101,11 +103,7 @@ def anything_to_reserve(board: Board) -> bool:
 
 
 def reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) -> None:
-    """Reserve the devices of one model that drain first; nothing where there are too few.
-
-    Where too few are nobody's, a gang follows older ones on theirs, and what is nobody's is
-    reserved meanwhile: else it would go to later ones, one after the other.
-    """
+    """Reserve the devices of one model that drain first; nothing where there are too few."""
     best: list[tuple[_DrainKey, Place]] | None = None
     for places in board.places_by_model.values():
         usable = sorted(
