@@ -157,7 +157,7 @@ class Hold(NamedTuple):
     ) -> Iterable[Hold]:
         """Return the holds of trainings that are all held for the same reason."""
         fields = zip(trainings, repeat(code), repeat(reason), repeat(alternatives))
-        return map(partial(tuple.__new__, cls), fields)
+        return map(partial(tuple.__new__, cls), fields)  # `cls(...)` would run Python for each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
