@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,24 @@ def test_held_run_is_never_shown_with_the_reason_of_its_release_or_refusal(
     words = xonar("queue", "--pool", pool.name).words
     assert requeued in words
     assert "Released to" not in words
+
+
+def test_run_that_was_put_back_and_is_not_due_yet_is_shown_with_when_it_is(xonar, pool) -> None:
+    from prefect.states import Scheduled
+
+    due = datetime.now(timezone.utc) + timedelta(minutes=5)
+    reason = "Requeued: It ran out of memory."
+    pool.submit("pausing", state=Scheduled(name="AwaitingGPU", message=reason, scheduled_time=due))
+    pool.submit("some-other-night", state=Scheduled(scheduled_time=due))
+    (shown,) = xonar("queue", "--pool", pool.name, "--json").json
+    assert shown["held"] == []
+    (back,) = shown["coming_back"]
+    assert (back["name"], back["reason"]) == ("pausing", reason)
+    assert 0 < back["due_in_s"] <= 300
+    words = xonar("queue", "--pool", pool.name).words
+    assert "pausing comes back in" in words
+    assert reason in words
+    assert "some-other-night" not in words
 
 
 def test_run_that_can_never_start_is_shown_with_its_mistake(xonar, pool) -> None:

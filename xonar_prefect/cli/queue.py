@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from xonar_prefect.cli.output import AsJson, device, duration, print_json, print_table, say
@@ -78,6 +79,7 @@ async def _pool(
             {"run_id": run_id, "name": refuse.training.name, "reason": refuse.reason}
             for run_id, refuse in reading.refusals.items()
         ],
+        "coming_back": [_coming_back(run) for run in await _pausing(client, pool.name)],
         "running": [_running(run, local) for run in await _occupying(client, pool.name)],
     }
 
@@ -101,6 +103,40 @@ async def _occupying(client: PrefectClient, pool: str) -> list[FlowRun]:
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
         sort=FlowRunSort.START_TIME_ASC,
     )
+
+
+async def _pausing(client: PrefectClient, pool: str) -> list[FlowRun]:
+    """Read the runs that were put back into the queue and are not due yet."""
+    from prefect.client.schemas.filters import (
+        FlowRunFilter,
+        FlowRunFilterNextScheduledStartTime,
+        FlowRunFilterState,
+        FlowRunFilterStateName,
+        WorkPoolFilter,
+        WorkPoolFilterName,
+    )
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    from xonar_prefect.worker.claims import AWAITING_GPU
+
+    now = datetime.now(timezone.utc)
+
+    return await client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(
+            state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[AWAITING_GPU])),
+            next_scheduled_start_time=FlowRunFilterNextScheduledStartTime(after_=now),
+        ),
+        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+        sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
+    )
+
+
+def _coming_back(run: FlowRun) -> dict[str, Any]:
+    due = run.next_scheduled_start_time
+    return {
+        **_held(run),
+        "due_in_s": None if due is None else max(0.0, due.timestamp() - time.time()),
+    }
 
 
 def _held(run: FlowRun) -> dict[str, Any]:
@@ -188,5 +224,7 @@ def _print(pool: dict[str, Any]) -> None:
     )
     if len(pool["held"]) > len(shown):
         say(f"... and {len(pool['held']) - len(shown)} more; `--json` has them all.")
+    for each in pool["coming_back"]:
+        say(f"{each['name']} comes back in {duration(each['due_in_s'])}: {each['reason']}")
     for each in pool["refused"]:
         say(f"{each['name']} cannot start: {each['reason']}")
