@@ -2,9 +2,9 @@
 
 Blocks of steps of one process take turns: not watched, measured without end, traced, and only
 counted, as after the window. The ratio of a block to the unwatched ones around it is one pair; the
-median of pairs is told. Where a machine's own speed wanders by more than what is looked for, the
-steps of an empty loop tell more: all that they take is ours. Start-up is the time of an
-interpreter that does nothing, or imports what makes it be watched.
+median of pairs is told, with its 95 % interval. Where a machine's own speed wanders by more than
+what is looked for, the steps of an empty loop tell more: all that they take is ours. Start-up is
+the time of an interpreter that does nothing, or imports what makes it be watched.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -75,7 +76,20 @@ def modes(directory: RunDirectory | None = None) -> dict[str, Callable[[], Any]]
     }
 
 
-def measure(name: str, core: int) -> None:
+def median_with_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return a median with its 95 % interval, from the ranks between which it lies.
+
+    >>> median_with_interval(range(101))
+    (50, 40, 60)
+    """
+    ordered, count = sorted(values), len(values)
+    reach = 0.98 * math.sqrt(count)
+    low = max(0, math.floor((count - 1) / 2 - reach))
+    high = min(count - 1, math.ceil((count - 1) / 2 + reach))
+    return median(ordered), ordered[low], ordered[high]
+
+
+def measure(name: str, core: int, pairs_of_each: int, wanted: Container[str]) -> None:
     """Measure one training; prints a line of JSON."""
     os.sched_setaffinity(0, {core})
     train = TRAININGS[name][1]()
@@ -88,16 +102,21 @@ def measure(name: str, core: int) -> None:
 
     result: dict[str, Any] = {"training": name}
     for mode, watching in modes().items():
+        if mode not in wanted:
+            continue
         with watching():
             train(3, no_wait)
         pairs = []
         plain = block()
-        for _ in range(PAIRS):
+        for _ in range(pairs_of_each):
             with watching():
                 its = block()
             before, plain = plain, block()
             pairs.append([2 * its[each] / (before[each] + plain[each]) for each in (0, 1)])
-        result[mode] = [median(each) - 1 for each in zip(*pairs, strict=True)]
+        result[mode] = [
+            [figure - 1 for figure in median_with_interval(each)]
+            for each in zip(*pairs, strict=True)
+        ]
         result["step_ms"] = 1000 * plain[0] / BLOCK_STEPS
     print(json.dumps(result), flush=True)  # noqa: T201
 
@@ -137,11 +156,23 @@ def start_up(program: str) -> float:
         return median(seconds(environment) - seconds(os.environ) for _ in range(STARTS))
 
 
+def percents(figure: Sequence[float]) -> str:
+    """Write a median with its interval.
+
+    >>> percents([0.004, -0.001, 0.011])
+    '+0.4 % (-0.1 to +1.1)'
+    """
+    middle, low, high = [100 * each for each in figure]
+    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--training", choices=sorted(TRAININGS), action="append")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of blocks, for each figure")
+    parser.add_argument("--modes", nargs="+", choices=list(modes()), default=list(modes()))
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--measure-our-own", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -149,19 +180,22 @@ def main() -> None:
         measure_our_own(arguments.core)
         return
     if arguments.measure:
-        measure(arguments.measure, arguments.core)
+        measure(arguments.measure, arguments.core, arguments.pairs, arguments.modes)
         return
     core = str(arguments.core)
-    shown = Table(title=f"Added to a step (wall / processor time), median of {PAIRS} pairs")
-    for column in ("training", "step|", *(f"{mode}|" for mode in modes())):
+    shown = Table(
+        title=f"Added to a step (wall / processor time), median of {arguments.pairs} pairs"
+    )
+    for column in ("training", "step|", *(f"{mode}|" for mode in arguments.modes)):
         shown.add_column(column.rstrip("|"), justify="right" if column.endswith("|") else "left")
     console = Console()
     for name in arguments.training or TRAININGS:
         if importlib.util.find_spec(TRAININGS[name][0]) is None:
             console.print(f"{name}: not installed here, so not measured.")
             continue
-        for result in results_of(__spec__.name, "--measure", name, "--core", core):
-            cells = [f"{result[mode][0]:+.1%} / {result[mode][1]:+.1%}" for mode in modes()]
+        asked = ["--measure", name, "--core", core, "--pairs", str(arguments.pairs)]
+        for result in results_of(__spec__.name, *asked, "--modes", *arguments.modes):
+            cells = [" / ".join(map(percents, result[mode])) for mode in arguments.modes]
             shown.add_row(name, f"{result['step_ms']:.1f} ms", *cells)
     console.print(shown)
     for ours in results_of(__spec__.name, "--measure-our-own", "--core", core):
