@@ -200,6 +200,9 @@ def test_a_misspelt_column_is_named(xonar: Xonar, arguments: list[str], files: F
     ended = xonar(*arguments, "--json")
     assert ended.status == 0
     assert any("prio (did you mean priority?)" in note for note in ended.json["notes"])
+    pairs = files.write("pairs.csv", ",".join(COLUMNS) + ",card\nV100,half,half,0.5,0.5,0,\n")
+    ended = xonar(*arguments, "--colocation", pairs)
+    assert "Columns of pairs.csv that are not read: card." in ended.words
 
 
 def test_what_fits_nowhere_is_refused_and_said(
@@ -220,6 +223,7 @@ def test_decisions_are_explained_in_the_words_of_the_policy(
     assert "0.0 s released half #1: Released to GPU 0" in ended.words
     assert "[FIRST_ON_DEVICE]" in ended.words
     assert "held busy #3: GPU 0 has 1 of 1 trainings" in ended.words
+    assert "A hold is shown when its kind of reason is new" in ended.words
     found = xonar(*arguments, "--explain", "0", "--json").json["explanation"]
     first = found["decisions"]["parallel"][0]
     assert (first["decision"], first["devices"]) == ("released", ["GPU-0000"])

@@ -77,8 +77,9 @@ def simulate(
             with --from-pool as in a worker.
         json: Print JSON.
         plot: Also draw who was where, and the distribution of JCTs, into this SVG file.
-        explain: Also print every decision about this queue, with its reason (`q00`; the only queue
-            of a trace without names is `0`).
+        explain: Also print the decisions about this queue, with their reasons (`q00`; the only
+            queue of a trace without names is `0`). A hold is shown when its kind of reason is new
+            for the training; --json has every new sentence.
     """
     from xonar_prefect.cli.simulate.options import Options
     from xonar_prefect.cli.simulate.running import run

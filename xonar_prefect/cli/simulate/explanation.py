@@ -14,6 +14,11 @@ from xonar_prefect.core.decisions import (
 )
 from xonar_prefect.core.models import Snapshot
 
+HOLDS_SHOWN = (
+    "A hold is shown when its kind of reason is new for the training; --json has every new "
+    "sentence."
+)
+
 
 class Explanation:
     """Takes down the decisions about one queue; a hold only when its reason is a new one.
@@ -23,8 +28,17 @@ class Explanation:
         decisions: What was decided, by policy, in order.
     """
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, *, every_hold: bool = True) -> None:
+        """Begin with nothing.
+
+        Args:
+            queue: Name of the queue.
+            every_hold: Whether another sentence makes a reason a new one. Otherwise only a code
+                does that the training had not since its last release: of a long queue sentences
+                change at nearly every decision and codes take turns, and nobody reads that.
+        """
         self.queue = queue
+        self._every_hold = every_hold
         self.decisions: dict[str, list[dict[str, Any]]] = {}
 
     def watch(
@@ -33,15 +47,19 @@ class Explanation:
         """Return what to tell the decisions of a simulation; None for another queue."""
         if queue != self.queue:
             return None
-        told: dict[str, str] = {}
+        told: dict[str, set[str]] = {}
         taken = self.decisions.setdefault(policy, [])
 
         def take(snapshot: Snapshot, decisions: tuple[Decision, ...]) -> None:
             for decision in decisions:
                 run_id = decision.training.run_id
-                if isinstance(decision, Hold) and told.get(run_id) == decision.reason:
+                reason = decision.reason if self._every_hold else decision.code.value
+                of_run = told.setdefault(run_id, set())
+                if isinstance(decision, Hold) and reason in of_run:
                     continue
-                told[run_id] = decision.reason
+                if self._every_hold or not isinstance(decision, Hold):
+                    of_run.clear()
+                of_run.add(reason)
                 taken.append(_as_json(snapshot.now_s, decision))
 
         return take

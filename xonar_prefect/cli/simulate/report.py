@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xonar_prefect.cli.output import UNKNOWN
-from xonar_prefect.cli.simulate.explanation import Explanation
+from xonar_prefect.cli.simulate.explanation import HOLDS_SHOWN, Explanation
 from xonar_prefect.cli.simulate.performance import Performed
 from xonar_prefect.cli.simulate.scenario import Scenario
 from xonar_prefect.core.simulation.comparison import (
@@ -115,6 +115,7 @@ def show(scenario: Scenario, done: Performed, explanation: Explanation | None) -
 
 
 def _explain(console: Console, explanation: Explanation) -> None:
+    console.print(Text(f"\n{HOLDS_SHOWN}"), soft_wrap=True)
     of_queue = f" of queue '{explanation.queue}'" if explanation.queue else ""
     for policy in explanation.decisions:
         console.print(Text(f"\nDecisions{of_queue} under {policy}:", style="bold"))

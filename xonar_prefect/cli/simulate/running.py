@@ -29,7 +29,7 @@ def run(options: Options) -> int:
     options.check()
     policies = _policies(options.policies)
     scenario = from_files(options) if options.from_pool is None else _from_pool(options)
-    explanation = _explanation(options.explain, scenario.queues)
+    explanation = _explanation(options, scenario.queues)
     done = perform(
         scenario,
         policies,
@@ -78,13 +78,14 @@ def _default_policy() -> Policy:
     return policy_named(load_settings().policy)
 
 
-def _explanation(queue: str | None, queues: Queues) -> Explanation | None:
+def _explanation(options: Options, queues: Queues) -> Explanation | None:
+    queue = options.explain
     if queue is None:
         return None
     if queue in queues:
-        return Explanation(queue)
+        return Explanation(queue, every_hold=options.json)
     if len(queues) == 1 and queue in {"-", "0", "1"}:
-        return Explanation(next(iter(queues)))
+        return Explanation(next(iter(queues)), every_hold=options.json)
     names = ", ".join(repr(name or "0") for name in list(queues)[:5])
     more = " ..." if len(queues) > 5 else ""
     raise WrongUsageError(f"There is no queue {queue!r} to explain; there are {names}{more}.")
