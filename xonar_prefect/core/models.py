@@ -371,6 +371,8 @@ class Snapshot:
             the two profile keys, sorted. They are not put together again.
         interference: The model built from these observations, where the caller keeps it between
             decisions; None to have it built.
+        startup_seconds: From a release to the first step: how much longer than its training a run
+            has its devices.
         explained: Whether anybody reads why. If not, there are neither decisions to hold nor
             alternatives: a simulation does without.
     """
@@ -385,4 +387,5 @@ class Snapshot:
     durations: Mapping[tuple[str, str], float] = field(default_factory=dict)
     clashes: frozenset[tuple[str, str, str]] = frozenset()
     interference: InterferenceModel | None = None
+    startup_seconds: float = 0.0
     explained: bool = True

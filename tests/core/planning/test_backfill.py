@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,3 +146,28 @@ def test_what_an_overdue_gang_leaves_for_a_while_goes_to_the_overdue_first() -> 
     watch = OvertakingWatch()
     simulate(world_of(3), queue, POLICIES["adaptive"], watch=watch)
     assert watch.count == 0
+
+
+def test_an_overdue_gang_is_done_before_a_larger_one_that_has_every_device_reserved() -> None:
+    queue = [
+        submission("longest", 0.0, 2000.0, 1),
+        submission("short", 0.0, 300.0, 1),
+        submission("longer", 0.0, 400.0, 1),
+        submission("all", 10.0, 1000.0, 3),
+        submission("pair", 20.0, 100.0, 2),
+        submission("later", 210.0, 190.0, 1),
+    ]
+    queue = [replace(each, memory_request_mib=1000) for each in queue]
+    assert starts(world_of(3), queue)["pair"] == pytest.approx(400.0)
+
+
+def test_who_comes_in_between_has_to_start_up_as_well() -> None:
+    queue = [
+        submission("longer", 0.0, 1000.0, 1),
+        submission("short", 0.0, 300.0, 1),
+        submission("gang", 10.0, 500.0, 2),
+        submission("later", 250.0, 700.0, 1),
+    ]
+    queue = [replace(each, memory_request_mib=1000) for each in queue]
+    world = replace(world_of(2), startup_seconds=60.0)
+    assert starts(world, queue)["gang"] == pytest.approx(1060.0)

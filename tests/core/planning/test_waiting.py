@@ -29,7 +29,7 @@ def test_a_slot_is_reserved_for_who_waited_too_long() -> None:
     held = hold(decisions, "later")
     assert held.code is ReasonCode.OLDER_TRAINING_WAITS
     assert "GPU 0 is reserved for 'old'" in held.reason
-    assert "GPU 0 is reserved for it" in hold(decisions, "old").reason
+    assert "GPU 0 is reserved for this training" in hold(decisions, "old").reason
     assert hold(decisions, "old").code is ReasonCode.INSUFFICIENT_MEMORY
 
 
@@ -41,20 +41,20 @@ def test_nothing_is_reserved_before_max_wait() -> None:
 def test_the_device_that_drains_first_is_reserved() -> None:
     devices = [busy(0, 900.0), busy(1, 100.0), busy(2, None)]
     decisions = PARALLEL.decide(snapshot([OLD, LATER], devices, now=2000))
-    assert "GPU 1 is reserved for it" in hold(decisions, "old").reason
+    assert "GPU 1 is reserved for this training" in hold(decisions, "old").reason
     assert released(decisions) == {"later": ("GPU-0",)}
 
 
 def test_without_known_ends_the_device_with_fewest_trainings_is_reserved() -> None:
     devices = [busy(0, None, 5.0), busy(1, None), busy(2, None, None)]
     decisions = PARALLEL.decide(snapshot([OLD], devices, now=2000, max_trainings_per_gpu=4))
-    assert "GPU 1 is reserved for it" in hold(decisions, "old").reason
+    assert "GPU 1 is reserved for this training" in hold(decisions, "old").reason
 
 
 def test_a_device_filled_by_others_is_reserved_last() -> None:
     devices = [device(0, used_mib=9000), busy(1, 100.0)]
     decisions = PARALLEL.decide(snapshot([OLD], devices, now=2000))
-    assert "GPU 1 is reserved for it" in hold(decisions, "old").reason
+    assert "GPU 1 is reserved for this training" in hold(decisions, "old").reason
 
 
 def test_unavailable_or_too_small_devices_are_not_reserved() -> None:
@@ -64,7 +64,7 @@ def test_unavailable_or_too_small_devices_are_not_reserved() -> None:
         busy(2, 500.0),
     ]
     decisions = PARALLEL.decide(snapshot([OLD], devices, now=2000))
-    assert "GPU 2 is reserved for it" in hold(decisions, "old").reason
+    assert "GPU 2 is reserved for this training" in hold(decisions, "old").reason
 
 
 def test_who_waited_longest_comes_first_whatever_the_priority() -> None:
@@ -79,8 +79,8 @@ def test_each_overdue_training_has_devices_reserved() -> None:
     second = training("second", 1, request=15500)
     devices = [busy(0, 100.0), busy(1, 200.0), busy(2, 300.0)]
     decisions = PARALLEL.decide(snapshot([OLD, second, LATER], devices, now=2000))
-    assert "GPU 0 is reserved for it" in hold(decisions, "old").reason
-    assert "GPU 1 is reserved for it" in hold(decisions, "second").reason
+    assert "GPU 0 is reserved for this training" in hold(decisions, "old").reason
+    assert "GPU 1 is reserved for this training" in hold(decisions, "second").reason
     assert released(decisions) == {"later": ("GPU-2",)}
 
 
@@ -155,7 +155,7 @@ def test_the_reserved_start_is_when_it_fits_not_when_all_have_ended() -> None:
         ),
     ]
     decisions = PARALLEL.decide(snapshot([big], full, now=2000))
-    assert "GPU 0 is reserved for it" in hold(decisions, "big").reason
+    assert "GPU 0 is reserved for this training" in hold(decisions, "big").reason
 
 
 def test_an_earlier_training_may_still_use_the_reserved_device() -> None:
@@ -180,7 +180,7 @@ def test_a_gang_gets_as_many_devices_as_it_needs() -> None:
     gang = training("gang", 0, gpus=2, request=1000)
     devices = [busy(0, 50.0), busy(1, 900.0), busy(2, 60.0)]
     decisions = PARALLEL.decide(snapshot([gang, LATER], devices, now=2000))
-    assert "GPU 0 and GPU 2 are reserved for it" in hold(decisions, "gang").reason
+    assert "GPU 0 and GPU 2 are reserved for this training" in hold(decisions, "gang").reason
     assert released(decisions) == {"later": ("GPU-1",)}
 
 

@@ -81,5 +81,5 @@ def _would_fit(board: Board, child: Training, place: Place, parent: Training) ->
     used_mib = max(0, place.device.used_mib - freed_mib)
     device = replace(place.device, residents=others, used_mib=used_mib)
     without = Place(device, board.snapshot.limits)
-    without.reservation = place.reservation
+    without.reservations = place.reservations
     return without.obstacle(board.queue.kind_of(child), child, board.slots) is None

@@ -76,8 +76,10 @@ class Forecast:
         if not left.known:
             return None
         mib = resident.request_mib
+        now = self._board.snapshot
+        starting_s = max(0.0, now.startup_seconds - (now.now_s - resident.started_at_s))
         return _Occupant(
-            seconds=left.seconds,
+            seconds=left.seconds + starting_s,
             load=self._board.speeds(model).load_of(resident.training),
             mib=None if mib is None else max(mib, resident.used_mib),
             shares=len(resident.devices) == 1 and not resident.training.exclusive,
@@ -89,7 +91,7 @@ class Forecast:
         if not needs.known:
             return None
         return _Occupant(
-            seconds=needs.seconds,
+            seconds=needs.seconds + self._board.snapshot.startup_seconds,
             load=self._board.speeds(model).load_of(training),
             mib=memory.request_mib(training, model, self._board.snapshot.limits),
             shares=training.gpus == 1 and not training.exclusive,

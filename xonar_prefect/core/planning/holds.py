@@ -57,13 +57,10 @@ class HoldExplainer:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._limits = board.snapshot.limits
-        self._reserved = [place for place in board.places if place.reservation is not None]
-        self._waited_for = {
-            place.reserved_for.run_id for place in self._reserved if place.reserved_for is not None
-        }
-        self._reserved_since_s = sorted(
-            place.reserved_for.submitted_at_s for place in self._reserved if place.reserved_for
-        )
+        self._reserved = [place for place in board.places if place.reservations]
+        waited_for = [training for place in self._reserved for training in place.reserved_for]
+        self._waited_for = {training.run_id for training in waited_for}
+        self._reserved_since_s = sorted(training.submitted_at_s for training in waited_for)
         self._open = _alike(board.open_places())
         # What is full or unavailable is so for everybody; the sentences do not name the training.
         self._closed = _ranked(
@@ -162,11 +159,11 @@ class HoldExplainer:
 
     def _with_reservation(self, training: Training, why: _Why) -> _Why:
         code, reason, alternatives = why
-        own = [place for place in self._reserved if place.reserved_for is training]
+        own = [place for place in self._reserved if training in place.reserved_for]
         verb = "is" if len(own) == 1 else "are"
         reason = (
-            f"{reason.removesuffix('.')}; {words.where(own)} {verb} reserved for it, as "
-            f"it has waited longer than {self._limits.max_wait_seconds:g} s."
+            f"{reason.removesuffix('.')}; {words.where(own)} {verb} reserved for this "
+            f"training, as it has waited longer than {self._limits.max_wait_seconds:g} s."
         )
         return code, reason, alternatives
 
@@ -238,7 +235,7 @@ def _alike(places: Iterable[Place]) -> list[list[Place]]:
     """Group places at which every training meets the same obstacle."""
     groups: dict[tuple[object, ...], list[Place]] = defaultdict(list)
     for place in places:
-        if place.reservation is not None or place.kept_free is not None:
+        if place.reservations or place.kept_free is not None:
             groups[(place.device.id,)].append(place)
             continue
         state = (

@@ -27,7 +27,7 @@ class Place:
 
     Attributes:
         device: The device, with the plan's releases among its residents.
-        reservation: Who waits longest for it; no later training may delay that one.
+        reservations: Who waits for it, the longest waiting first; no later training may delay them.
         kept_free: Why the policy leaves its free slots empty, as code and sentence, if it does.
     """
 
@@ -45,7 +45,7 @@ class Place:
             device.reserved_mib,
             *memory.terms(limits),
         )
-        self.reservation: Reservation | None = None
+        self.reservations: list[Reservation] = []
         self.kept_free: tuple[ReasonCode, str] | None = None
 
     @property
@@ -75,9 +75,9 @@ class Place:
         )
 
     @property
-    def reserved_for(self) -> Training | None:
-        """The training that it is reserved for."""
-        return None if self.reservation is None else self.reservation.training
+    def reserved_for(self) -> list[Training]:
+        """The trainings that it is reserved for, the longest waiting first."""
+        return [reservation.training for reservation in self.reservations]
 
     def put(self, resident: Resident) -> None:
         """Add a resident."""
@@ -157,8 +157,8 @@ class Place:
         )
 
     def is_kept_from(self, training: Training) -> bool:
-        """Tell whether a training would delay the one, submitted earlier, it is reserved for."""
-        return self.reservation is not None and self.reservation.keeps_out(training, self)
+        """Tell whether a training would delay one, submitted earlier, that it is reserved for."""
+        return any(each.keeps_out(training, self) for each in self.reservations)
 
 
 def _start(resident: Resident) -> tuple[float, str]:

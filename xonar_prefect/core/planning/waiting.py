@@ -8,10 +8,11 @@ worked out from known durations, so where one is unknown, nothing is backfilled.
 made anew from each snapshot; what it prefers holds until the devices have drained, so it does not
 wander.
 
-A gang for which too few devices are nobody's follows older ones on theirs, and the rest is reserved
-for it meanwhile. Once every device is reserved for somebody, whoever is still overdue waits behind
-those: only what ends before the reserved start can come in between, and the overdue are offered
-that first.
+A device that is reserved may be reserved again for who will be done there before that start. A gang
+for which too few devices are left follows older ones on theirs, and the rest is reserved for it
+meanwhile. Once every device is reserved, only some more of the overdue are provided for in this
+way; what ends before the reserved starts can come in between, and the overdue are offered that
+first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple
 
 from xonar_prefect.core import memory
 from xonar_prefect.core.models import Training
@@ -30,8 +31,8 @@ from xonar_prefect.core.planning.kinds import Kind
 from xonar_prefect.core.planning.places import Place, age_key, is_later
 
 _SAME_MOMENT_SECONDS = 1e-3
-
-_DrainKey: TypeAlias = tuple[bool, bool, bool, float, float, int, str]
+_TRIED_ONCE_ALL_IS_RESERVED = 16
+"""For how many of the overdue a place is looked for once every device is reserved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def serve_longest_waiting(board: Board, fill: Callable[[Board], None]) -> None:
         ),
         key=age_key,
     )
-    forecast = Forecast(board)
+    reserving = Reserving(board)
     for _, together in groupby(overdue, key=attrgetter("submitted_at_s")):
         waiting = [
             (kind, training)
@@ -82,82 +83,142 @@ def serve_longest_waiting(board: Board, fill: Callable[[Board], None]) -> None:
             board.offering = waiting
             fill(board)
             board.offering = None
-        elif not anything_to_reserve(board):
+        elif reserving.is_over:
             return
-        if not anything_to_reserve(board):
-            continue
         for kind, training in waiting:
+            if reserving.is_over:
+                break
             if kind.is_held(training):
                 code = board.admission.obstacle(training)
                 if code is None:
-                    reserve(board, forecast, kind, training)
+                    reserving.reserve(kind, training)
                 else:
                     board.admission.keep_host_for(training, code)
 
 
-def anything_to_reserve(board: Board) -> bool:
-    """Tell whether a device is reserved for nobody yet."""
-    return any(
-        place.reservation is None and place.device.unavailable is None for place in board.places
-    )
+class _Claim(NamedTuple):
+    """A place that a training could have; the best come first.
 
-
-def reserve(board: Board, forecast: Forecast, kind: Kind, training: Training) -> None:
-    """Reserve the devices of one model that drain first; nothing where there are too few."""
-    best: list[tuple[_DrainKey, Place]] | None = None
-    for places in board.places_by_model.values():
-        usable = sorted(
-            (_drain_key(board, forecast, kind, training, place), place.device.id, place)
-            for place in places
-            if place.device.unavailable is None
-            and (place.reservation is None or training.gpus > 1)
-            and place.need_of(kind).possible
-            and not (training.gpus > 1 and place.device.is_slice)
-        )
-        chosen = [(key, place) for key, _, place in usable[: training.gpus]]
-        if len(chosen) == training.gpus and (best is None or chosen[-1][0] < best[-1][0]):
-            best = chosen
-    if best is None:
-        return
-    starts = [_start(board, forecast, kind, training, place) for _, place in best]
-    known = [seconds for seconds in starts if seconds is not None]
-    reservation = StartReservation(
-        training=training,
-        kind=kind,
-        forecast=forecast,
-        starts_in_s=max(known) if len(known) == len(starts) else None,
-    )
-    for _, place in best:
-        place.reservation = place.reservation or reservation
-
-
-def _start(
-    board: Board, forecast: Forecast, kind: Kind, training: Training, place: Place
-) -> float | None:
-    """Return when the training could start, behind whom the place is reserved for; None: unknown.
-
-    Nobody is slowed down by partners who are not there yet, so it may really be later.
+    Attributes:
+        follows: It has to follow older ones there, so nothing is reserved.
+        is_crowded: Others than our trainings fill it.
+        start_is_unknown: It is not known when the training could start.
+        first: When it could start; where that is unknown, how many are there.
+        latest_start: When the latest of those there was started.
+        number: Index of the device.
+        device: Its id.
+        place: The place.
     """
-    if place.reservation is None:
-        return forecast.start_after(kind, training, place)
-    older = place.reservation
-    needs = board.durations.held(older.training, place.device.model)
-    if older.starts_in_s is None or not needs.known:
-        return None
-    return older.starts_in_s + needs.seconds
+
+    follows: bool
+    is_crowded: bool
+    start_is_unknown: bool
+    first: float
+    latest_start: float
+    number: int
+    device: str
+    place: Place
+
+    @property
+    def starts_in_s(self) -> float | None:
+        """Seconds until the training can start; None for unknown."""
+        return None if self.start_is_unknown else self.first
 
 
-def _drain_key(
-    board: Board, forecast: Forecast, kind: Kind, training: Training, place: Place
-) -> _DrainKey:
-    """Order places by when the training could start: known times first, then fewest residents."""
-    limits = board.snapshot.limits
-    offer = memory.capacity_mib(place.device, limits) - memory.foreign_mib(place.device)
-    need = place.need_of(kind)
-    crowded = offer <= 0 or (need.mib is not None and need.mib > offer)
-    start = _start(board, forecast, kind, training, place)
-    latest_start = max((resident.started_at_s for resident in place.residents), default=0.0)
-    first = float(len(place.residents)) if start is None else start
-    index, name = place.device.index, place.device.id
-    is_taken = place.reservation is not None
-    return (is_taken, crowded, start is None, first, latest_start, index, name)
+class Reserving:
+    """Reserves the places of one board for overdue trainings, the longest waiting first."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._forecast = Forecast(board)
+        self._tries_left = _TRIED_ONCE_ALL_IS_RESERVED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody else is provided for."""
+        return self._tries_left == 0
+
+    def reserve(self, kind: Kind, training: Training) -> None:
+        """Reserve the places of one model on which the training starts first, if there are any."""
+        if not any(
+            not place.reservations and place.device.unavailable is None
+            for place in self._board.places
+        ):
+            self._tries_left -= 1
+        best: list[_Claim] | None = None
+        for places in self._board.places_by_model.values():
+            claims = sorted(
+                claim
+                for place in places
+                if (claim := self._claim(kind, training, place)) is not None
+            )[: training.gpus]
+            if len(claims) < training.gpus or claims[0].follows:
+                continue
+            if best is None or claims[-1] < best[-1]:
+                best = claims
+        if best is None:
+            return
+        starts = [claim.starts_in_s for claim in best]
+        known = [seconds for seconds in starts if seconds is not None]
+        reservation = StartReservation(
+            training=training,
+            kind=kind,
+            forecast=self._forecast,
+            starts_in_s=max(known) if len(known) == len(starts) else None,
+        )
+        for claim in best:
+            if not claim.follows:
+                claim.place.reservations.append(reservation)
+
+    def _claim(self, kind: Kind, training: Training, place: Place) -> _Claim | None:
+        device, need = place.device, place.need_of(kind)
+        if device.unavailable is not None or not need.possible:
+            return None
+        if training.gpus > 1 and device.is_slice:
+            return None
+        follows = not self._is_done_before(place, training, 0.0)
+        start = None
+        if not follows:
+            start = self._forecast.start_after(kind, training, place)
+            follows = not self._is_done_before(place, training, start)
+        if follows:
+            if training.gpus == 1:
+                return None
+            start = self._end_of_all(place)
+        limits = self._board.snapshot.limits
+        offer = memory.capacity_mib(device, limits) - memory.foreign_mib(device)
+        return _Claim(
+            follows=follows,
+            is_crowded=offer <= 0 or (need.mib is not None and need.mib > offer),
+            start_is_unknown=start is None,
+            first=float(len(place.residents)) if start is None else start,
+            latest_start=max((resident.started_at_s for resident in place.residents), default=0.0),
+            number=device.index,
+            device=device.id,
+            place=place,
+        )
+
+    def _is_done_before(self, place: Place, training: Training, start_s: float | None) -> bool:
+        """Tell whether it is done before those start for whom the place is reserved already."""
+        if not place.reservations:
+            return True
+        needs = self._board.durations.held(training, place.device.model)
+        starts = [each.starts_in_s for each in place.reservations]
+        known = [seconds for seconds in starts if seconds is not None]
+        if start_s is None or not needs.known or len(known) < len(starts):
+            return False
+        return start_s + self._board.snapshot.startup_seconds + needs.seconds <= min(known)
+
+    def _end_of_all(self, place: Place) -> float | None:
+        """Return when those are done for whom a place is reserved, at the earliest.
+
+        Nobody is slowed down by partners who are not there yet, so it may really be later.
+        """
+        latest = 0.0
+        for each in place.reservations:
+            needs = self._board.durations.held(each.training, place.device.model)
+            if each.starts_in_s is None or not needs.known:
+                return None
+            startup_s = self._board.snapshot.startup_seconds
+            latest = max(latest, each.starts_in_s + startup_s + needs.seconds)
+        return latest

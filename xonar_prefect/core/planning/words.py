@@ -92,9 +92,9 @@ def obstacle(
     there = [resident.training for resident in place.residents]
     if code in (ReasonCode.NO_DEVICE, ReasonCode.NO_FREE_SLOT):
         return closed(code, place, slots=slots)
-    if code is ReasonCode.OLDER_TRAINING_WAITS and place.reserved_for is not None:
+    if code is ReasonCode.OLDER_TRAINING_WAITS and place.reserved_for:
         return (
-            f"{place.label} is reserved for '{place.reserved_for.name}', which was submitted "
+            f"{place.label} is reserved for '{place.reserved_for[0].name}', which was submitted "
             f"earlier and has waited longer than {limits.max_wait_seconds:g} s."
         )
     if code is ReasonCode.EXCLUSIVE:

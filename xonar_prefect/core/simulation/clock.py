@@ -297,6 +297,7 @@ class _Simulation:
             durations=self._knowledge.mean_durations,
             clashes=self._knowledge.clashes,
             interference=self._knowledge.interference,
+            startup_seconds=self._world.startup_seconds,
             explained=explained,
         )
 

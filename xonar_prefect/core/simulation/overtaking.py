@@ -11,9 +11,8 @@ from xonar_prefect.core.models import (
     Training,
 )
 from xonar_prefect.core.planning import Board
-from xonar_prefect.core.planning.forecast import Forecast
 from xonar_prefect.core.planning.places import Place, age_key, is_later
-from xonar_prefect.core.planning.waiting import anything_to_reserve, reserve
+from xonar_prefect.core.planning.waiting import Reserving
 from xonar_prefect.core.simulation.result import Outcome
 
 _SAME_MOMENT_S = 1e-6
@@ -97,11 +96,10 @@ def _is_overtaken(
         board.put(release)
     if not fits(there):
         return False
-    forecast = Forecast(board)
+    reserving = Reserving(board)
     for each in older:
-        if not anything_to_reserve(board):
-            break
-        reserve(board, forecast, board.queue.kind_of(each), each)
+        if not reserving.is_over:
+            reserving.reserve(board.queue.kind_of(each), each)
     if not fits(there):
         return False
     for release in after:

@@ -111,7 +111,7 @@ def weigh(board: Board, outlook: Outlook, place: Place, most: int) -> Verdict:
     verdict = tuple(Weighed(option, waiting, price) for price, _, option, waiting in ranked)
     # Where somebody else comes next, an overdue training gains nothing by waiting for the end of a
     # resident, and a later one would come in between.
-    is_borrowed = board.offering is not None and place.reservation is not None
+    is_borrowed = board.offering is not None and bool(place.reservations)
     if not place.residents or is_borrowed:
         return Verdict(ranked=verdict)
     alone = cost(scene, None, Pause.UNTIL_NEXT_END)
