@@ -19,7 +19,7 @@ EXAMPLES = [
     errors.MisspeltSettingError("XONAR_POL_SECONDS", "XONAR_POLL_SECONDS"),
     errors.UnknownParameterError("bach", "nightly", ["batch"]),
     errors.CommandError.missing(),
-    errors.CommandError.not_started("trian.py", "no such file"),
+    errors.CommandError.not_started("trian.py", FileNotFoundError(2, "No such file or directory")),
     errors.CommandError.unwritable("/srv/p.json", "permission denied"),
     errors.CommandError.mixed(),
     errors.ServerUnreachableError(None),

@@ -47,7 +47,13 @@ from collections.abc import Iterable
 
 
 class XonarError(Exception):
-    """Base of all errors of this package; its text is one sentence for a person."""
+    """Base of all errors of this package; its text is one sentence for a person.
+
+    Attributes:
+        exit_status: What a command ends with that met it.
+    """
+
+    exit_status = 1
 
 
 class InvalidValueError(XonarError, ValueError):
@@ -323,8 +329,8 @@ class FileError(XonarError):
 class FileUnreadableError(FileError):
     """A file cannot be opened or decoded."""
 
-    def __init__(self, path: object, cause: str) -> None:
-        super().__init__(f"Cannot read {path}: {cause}; name a readable CSV file with a header.")
+    def __init__(self, path: object, cause: str, expected: str = "CSV file with a header") -> None:
+        super().__init__(f"Cannot read {path}: {cause}; name a readable {expected}.")
 
 
 class FileContentError(FileError):
@@ -397,9 +403,12 @@ class CommandError(XonarError):
         )
 
     @classmethod
-    def not_started(cls, command: str, cause: object) -> CommandError:
-        """Say that it cannot be started."""
-        return cls(f"{command!r} cannot be run ({cause}); write it as in a shell, after `--`.")
+    def not_started(cls, command: str, cause: Exception) -> CommandError:
+        """Say that it cannot be started; the exit status is that of a shell."""
+        why = (cause.strerror if isinstance(cause, OSError) else None) or cause
+        error = cls(f"{command!r} cannot be run ({why}); write it as in a shell, after `--`.")
+        error.exit_status = 127 if isinstance(cause, FileNotFoundError) else 126
+        return error
 
     @classmethod
     def unwritable(cls, target: object, cause: object) -> CommandError:

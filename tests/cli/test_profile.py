@@ -327,8 +327,15 @@ def test_a_forked_child_that_ends_at_once_leaves_its_parents_profile(
 
 def test_a_command_that_does_not_exist_is_told() -> None:
     done = xonar_profile("--", "no-such-command-anywhere")
-    assert done.returncode == 1
-    assert done.stderr.startswith("xonar: 'no-such-command-anywhere' cannot be run")
+    assert done.returncode == 127
+    assert done.stderr.startswith(
+        "xonar: 'no-such-command-anywhere' cannot be run (No such file or directory);"
+    )
+
+
+def test_a_command_that_cannot_be_run_is_told_as_a_shell_does(tmp_path: Path) -> None:
+    done = xonar_profile("--", str(tmp_path))
+    assert (done.returncode, "cannot be run (Permission denied)" in done.stderr) == (126, True)
 
 
 def test_no_command_is_told() -> None:
@@ -358,7 +365,7 @@ def test_a_directory_is_no_file_for_a_profile(tmp_path: Path) -> None:
 
 def test_finding_out_whether_a_file_can_be_written_leaves_none(tmp_path: Path) -> None:
     done = xonar_profile("--json", str(tmp_path / "p.json"), "--", "no-such-command-anywhere")
-    assert done.returncode == 1
+    assert done.returncode == 127
     assert not list(tmp_path.iterdir())
 
 

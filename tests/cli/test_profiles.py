@@ -80,6 +80,14 @@ def test_an_export_as_json_is_taken_in_again_as_it_was(xonar, profiled, tmp_path
     assert xonar("profiles", "list", "--json").json == known
 
 
+def test_an_export_goes_by_the_name_of_the_file(xonar, profiled, tmp_path) -> None:
+    named = tmp_path / "all.json"
+    assert xonar("profiles", "export", str(named)).status == 0
+    assert xonar("profiles", "import", str(named)).status == 0
+    assert xonar("profiles", "export", "--json", str(tmp_path / "all.txt")).status == 0
+    assert (tmp_path / "all.txt").read_text() == named.read_text()
+
+
 def test_an_export_as_csv_is_what_simulations_read(xonar, profiled, tmp_path) -> None:
     lines = xonar("profiles", "export").output.splitlines()
     assert lines[0] == ("training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib,flow,task")
@@ -157,6 +165,11 @@ def test_what_is_no_export_is_named(xonar, store, tmp_path, name, text, complain
     ended = xonar("profiles", "import", str(tmp_path / name))
     assert ended.status == 1
     assert complaint in ended.errors
+
+
+def test_a_file_that_is_missing_is_asked_for_by_its_format(xonar, store, tmp_path) -> None:
+    for name, expected in (("no.json", "a readable JSON file."), ("no.csv", "a readable CSV file")):
+        assert expected in xonar("profiles", "import", str(tmp_path / name)).errors
 
 
 def test_an_unknown_kind_cannot_be_forgotten(xonar, profiled) -> None:

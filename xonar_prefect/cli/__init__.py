@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-_DID_NOT_WORK = 1
 _WRONG_USAGE = 2
 _INTERRUPTED = 130
 
@@ -14,7 +13,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     0 is success, 1 "it did not work" (one sentence on standard error says what to do), 2 wrong
-    usage, 130 interrupted by the user.
+    usage, 130 interrupted by the user. `xonar profile` ends as its command does, or as a shell
+    where that cannot be run: 127 if it is not found, else 126.
 
     Args:
         arguments: The command and its options; those of the process by default.
@@ -46,5 +46,5 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _WRONG_USAGE
     except XonarError as error:
         sys.stderr.write(f"xonar: {error}\n")
-        return _DID_NOT_WORK
+        return error.exit_status
     return status if isinstance(status, int) else 0

@@ -25,7 +25,8 @@ def profile(
 
     Steps of Keras, PyTorch optimizers and `xonar_prefect.steps(...)` are seen in every Python
     process that it starts; without any, its processes are sampled. The command keeps its input,
-    its output and its exit code; the card is written to standard error.
+    its output and its exit code (127 if it is not found, 126 if it cannot be run); the card is
+    written to standard error.
 
     Example: `xonar profile --json mlp.json -- python train.py --epochs 2`, and then
     `xonar profiles import mlp.json`

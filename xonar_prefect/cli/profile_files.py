@@ -24,6 +24,7 @@ from xonar_prefect.files.rows import read_rows
 if TYPE_CHECKING:
     from xonar_prefect.store import Store, StoredProfile, Taken
 
+_JSON_FILE = "JSON file"
 _LONG_AGO_S = 0.0
 """A CSV file does not say when its profiles were published: whatever does is newer."""
 
@@ -47,6 +48,11 @@ def as_csv(known: Iterable[StoredProfile]) -> str:
             {**row_of(each.profile), "flow": each.recipe.flow, "task": each.recipe.task}
         )
     return text.getvalue()
+
+
+def is_json(path: Path) -> bool:
+    """Tell from the name of a file whether it holds JSON; else it holds CSV."""
+    return path.suffix.lower() == ".json"
 
 
 def write(path: Path, text: str) -> None:
@@ -74,7 +80,7 @@ def read(path: Path) -> list[StoredProfile] | dict[str, Any]:
     """
     from xonar_prefect.store import StoredProfile
 
-    if path.suffix.lower() == ".json":
+    if is_json(path):
         return _read_json(path)
     found = []
     for row in read_rows(path, COLUMNS):
@@ -96,9 +102,10 @@ def _read_json(path: Path) -> list[StoredProfile] | dict[str, Any]:
     except json.JSONDecodeError as error:
         raise FileContentError(path, error.lineno, None, f"is no JSON: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise FileUnreadableError(path, f"it is not text in UTF-8: {error.reason}") from None
+        cause = f"it is not text in UTF-8: {error.reason}"
+        raise FileUnreadableError(path, cause, _JSON_FILE) from None
     except OSError as error:
-        raise FileUnreadableError(path, error.strerror or str(error)) from None
+        raise FileUnreadableError(path, error.strerror or str(error), _JSON_FILE) from None
     if is_of_a_command(values):
         return dict(values)
     if not isinstance(values, list):

@@ -29,7 +29,7 @@ from xonar_prefect.cli.output import (
     print_table,
     say,
 )
-from xonar_prefect.cli.profile_files import as_csv, as_json, ingest, read, write
+from xonar_prefect.cli.profile_files import as_csv, as_json, ingest, is_json, read, write
 from xonar_prefect.errors import UnknownProfileError, WrongUsageError
 
 if TYPE_CHECKING:
@@ -99,13 +99,15 @@ def export(file: Path | None = None, /, *, json: AsJson = False) -> None:
     JSON keeps everything. In CSV `training` is the profile key; the active fraction of a profile
     without a step time has no column there.
 
-    Example: `xonar profiles export profiles.csv`, or `xonar profiles export --json backup.json`
+    Example: `xonar profiles export profiles.csv`, or `xonar profiles export backup.json`
 
     Args:
-        file: Where to; by default standard output.
-        json: Write JSON.
+        file: Where to, as JSON where its name ends in .json, else as CSV; by default standard
+            output.
+        json: Write JSON, whatever the file's name.
     """
     known = _stored_profiles()
+    json = json or (file is not None and is_json(file))
     text = dumps([as_json(each) for each in known], indent=2) + "\n" if json else as_csv(known)
     if file is None:
         sys.stdout.write(text)
