@@ -31,7 +31,7 @@ from xonar_prefect.core.planning.kinds import Kind
 from xonar_prefect.core.planning.places import Place, age_key, is_later
 
 _SAME_MOMENT_SECONDS = 1e-3
-_TRIED_ONCE_ALL_IS_RESERVED = 16
+_TRIED_ONCE_ALL_IS_RESERVED = 8
 """For how many of the overdue a place is looked for once every device is reserved."""
 
 
