@@ -17,7 +17,7 @@ def read(tmp_path: Path, *lines: str) -> Colocations:
 def test_each_side_of_a_pair_has_its_throughput(tmp_path: Path) -> None:
     found = read(tmp_path, "V100,b,a,0.8,0.5,0")
     assert found.throughputs == {("V100", "b", "a"): 0.8, ("V100", "a", "b"): 0.5}
-    assert found.rows == 1
+    assert found.rows == {"V100": 1}
 
 
 def test_a_pair_that_ran_out_of_memory_needs_no_throughput(tmp_path: Path) -> None:
@@ -28,6 +28,12 @@ def test_a_pair_that_ran_out_of_memory_needs_no_throughput(tmp_path: Path) -> No
 
 def test_an_empty_throughput_is_unknown(tmp_path: Path) -> None:
     assert read(tmp_path, "V100,a,b,0.8,,").throughputs == {("V100", "a", "b"): 0.8}
+
+
+def test_rows_that_say_nothing_or_of_a_gain_are_counted(tmp_path: Path) -> None:
+    found = read(tmp_path, "V100,a,b,,,", "T4,a,b,1.1,0.9,0", "T4,a,a,1,1,", "T4,b,b,,,1")
+    assert +found.empty == {"V100": 1}
+    assert +found.faster == {"T4": 1}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,16 @@ class Colocations:
     Attributes:
         throughputs: Normalised throughput of the first beside the second, by GPU model.
         clashes: Pairs that ran out of memory, by GPU model; each pair sorted.
-        rows: How many pairs the file has.
+        rows: How many pairs the file has, by GPU model.
+        empty: How many of them say nothing, by GPU model.
+        faster: How many have a training that was faster than alone, by GPU model.
     """
 
     throughputs: dict[tuple[str, str, str], float] = field(default_factory=dict)
     clashes: set[tuple[str, str, str]] = field(default_factory=set)
-    rows: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    empty: Counter[str] = field(default_factory=Counter)
+    faster: Counter[str] = field(default_factory=Counter)
 
 
 def read_colocations(path: Path, trainings: Container[str]) -> Colocations:
@@ -45,8 +50,7 @@ def read_colocations(path: Path, trainings: Container[str]) -> Colocations:
         FileContentError: A row is wrong, contradicts itself, repeats an earlier pair in either
             order, or names a training without a profile.
     """
-    throughputs: dict[tuple[str, str, str], float] = {}
-    clashes: set[tuple[str, str, str]] = set()
+    found = Colocations()
     lines: dict[tuple[str, str, str], int] = {}
     for row in read_rows(path, COLUMNS):
         model = row.text("gpu_model")
@@ -61,12 +65,16 @@ def read_colocations(path: Path, trainings: Container[str]) -> Colocations:
                 "training_a", f"and training_b repeat the pair of line {lines[pair]} on {model!r}"
             )
         lines[pair] = row.line
+        found.rows[model] += 1
         if _ran_out_of_memory(row):
-            clashes.add(pair)
+            found.clashes.add(pair)
             continue
-        for (own, partner), value in _reached(row, names).items():
-            throughputs[model, own, partner] = value
-    return Colocations(throughputs, clashes, len(lines))
+        reached = _reached(row, names)
+        for (own, partner), value in reached.items():
+            found.throughputs[model, own, partner] = value
+        found.empty[model] += not reached
+        found.faster[model] += any(value > 1 for value in reached.values())
+    return found
 
 
 def _ran_out_of_memory(row: Row) -> bool:

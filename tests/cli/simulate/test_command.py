@@ -164,6 +164,27 @@ class TestMeasuredPairs:
         assert found["policies"]["parallel"]["out_of_memory"] == 0
         assert any("the column out_of_memory says so" in note for note in found["notes"])
 
+    def test_rows_without_effect_and_gains_are_counted(
+        self, xonar: Xonar, measured: list[str], files: Files
+    ) -> None:
+        files.write(
+            "pairs.csv",
+            COLOCATION + "V100,idle,idle,,,0\nT4,half,busy,0.5,0.5,0\nV100,idle,half,1.1,0.9,0\n",
+        )
+        notes = xonar(*measured, "--json").json["notes"]
+        assert (
+            "Rows of pairs.csv without effect: 2 of 6, 1 without figures and 1 of a GPU model that "
+            "is not simulated (T4)."
+        ) in notes
+        assert any("1 of 6 rows of pairs.csv, with a normalised thr" in note for note in notes)
+
+    def test_nothing_is_said_of_rows_that_all_count(
+        self, xonar: Xonar, measured: list[str]
+    ) -> None:
+        assert not any(
+            "rows of" in note.lower() for note in xonar(*measured, "--json").json["notes"]
+        )
+
 
 def test_gpus_of_unknown_memory_are_told_from_trainings(
     xonar: Xonar, arguments: list[str], files: Files
@@ -177,7 +198,21 @@ def test_gpus_of_unknown_memory_are_told_from_trainings(
     files.write("profiles.csv", header + "half,V100,50,50,100,\nbusy,V100,100,0,100,4000\n")
     (of_kind,) = [note for note in xonar(*arguments, "--json").json["notes"] if "memory" in note]
     assert "The memory peak is unknown of 1 of 2 kinds (half)" in of_kind
+    assert "these are taken to fit beside every other" in of_kind
     assert "in the column peak_memory_mib" in of_kind
+
+
+def test_a_profile_on_another_model_only_is_no_unknown_peak(
+    xonar: Xonar, arguments: list[str], files: Files
+) -> None:
+    header = "training,gpu_model,active_ms,idle_ms,step_ms,peak_memory_mib\n"
+    files.write("profiles.csv", header + "half,T4,50,50,100,4000\nbusy,V100,100,0,100,4000\n")
+    notes = xonar(*arguments, "--json").json["notes"]
+    assert (
+        "There is no profile on V100 of 1 of 2 kinds (half): these are taken to fit beside every "
+        "other. Give it in a row of V100."
+    ) in notes
+    assert not any("peak" in note for note in notes)
 
 
 def test_a_mixed_pool_is_told_with_the_memory_that_is_known(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from random import Random
 
-from xonar_prefect.cli.simulate.notes import notes_on, unread_in
+from xonar_prefect.cli.simulate.notes import notes_on, notes_on_pairs, unread_in
 from xonar_prefect.cli.simulate.options import GpuGroup, Options, parse_gpus
 from xonar_prefect.core.models import Device, Limits
 from xonar_prefect.core.simulation import Learnt, MeasuredPairs, Submission, World
@@ -16,7 +16,6 @@ from xonar_prefect.core.simulation.assembly import (
     Profiles,
     assemble,
     gpus,
-    lacks_peak,
     with_requests,
 )
 from xonar_prefect.errors import WrongUsageError
@@ -75,7 +74,9 @@ def from_files(options: Options) -> Scenario:
     queues = _queues(options, profiles, {device.model for device in devices})
     limits = limits_of(options, default_max_wait=math.inf)
     scenario = scenario_of(profiles, colocations, devices, queues, options, limits)
-    return scenario.with_notes(*unread_in(options))
+    return scenario.with_notes(
+        *unread_in(options), *notes_on_pairs(options, scenario.world, colocations)
+    )
 
 
 def scenario_of(
@@ -104,12 +105,11 @@ def scenario_of(
         durations_known=options.remaining == "known",
     )
     kinds = {each.kind for queue in queues.values() for each in queue}
-    lacking = [kind for kind in sorted(kinds) if lacks_peak(world, kind)]
     return Scenario(
         world=world,
         queues={name: with_requests(world, queue) for name, queue in queues.items()},
         measured=MeasuredPairs(throughputs=colocations.throughputs, otherwise=world.truth),
-        notes=tuple(notes_on(options, world, lacking, len(kinds))),
+        notes=tuple(notes_on(options, world, sorted(kinds))),
     )
 
 
