@@ -377,3 +377,10 @@ def test_help_has_an_example(xonar: Xonar) -> None:
         "xonar simulate --profiles profiles.csv --trace trace.csv"
         in xonar("simulate", "--help").words
     )
+
+
+def test_hosts_change_the_drawing_only(xonar: Xonar, arguments: list[str], files: Files) -> None:
+    files.write("trace.csv", "submit_s,training,solo_duration_s,gpus\n0,half,100,2\n")
+    two = [*arguments[:-1], "2:V100:16000", "--policy", "serial", "--json"]
+    found = xonar(*two, "--gpus-per-host", "1").json["policies"]["serial"]
+    assert found["makespan_s"] == pytest.approx(100)

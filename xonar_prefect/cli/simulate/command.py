@@ -43,6 +43,9 @@ def simulate(
     The same code decides as in a worker, on a virtual clock. Policies are compared with
     `parallel`, first-come-first-served pairs that fit in memory, over the same queues.
 
+    In the table, queueing delay is the mean time from a submission to the release, and fairness the
+    mean of JCT / JCT with an equal share of the GPUs: at most 1 is fair.
+
     Example: `xonar simulate --profiles profiles.csv --trace trace.csv --gpus 4:V100:32768 --policy
     all`, or `xonar simulate --from-pool gpu-box --policy all`
 
@@ -53,12 +56,16 @@ def simulate(
             normalised_throughput_a, normalised_throughput_b, out_of_memory (1 where the pair ran
             out of it, else 0 or empty). Other pairs share the processor: both slow down by
             1 + u v, u and v being their active fractions.
-        trace: CSV file of a queue: submit_s, training, solo_duration_s, gpus; optionally priority,
-            owner and queue (rows of the same queue are an experiment of their own).
+        trace: CSV file of a queue: submit_s, training, solo_duration_s (on the model of the first
+            --gpus on which the training has a step time), gpus; optionally priority (1 comes
+            first, and is the default), owner and queue (rows of the same queue are an experiment
+            of their own).
         from_pool: Replay the recorded history of this work pool instead of files.
         gpus: COUNT[:MODEL[:MEMORY_MIB]]; several times for a mixed pool. By default one GPU of the
-            profiles' model.
-        gpus_per_host: How many of them are in one host; by default all.
+            profiles' model. Without a memory all trainings fit, but for pairs of --colocation
+            that ran out of it.
+        gpus_per_host: How many of them --plot draws in one host; by default all. It changes no
+            figure: what is simulated is one pool, so a training on several GPUs may span hosts.
         trainings_per_gpu: How many trainings may share a GPU; by default as in a worker.
         queue_size: Without a trace: trainings in each sampled queue, ten by default.
         repeat: Without a trace: number of sampled queues, fifty by default.
