@@ -410,6 +410,18 @@ async def test_a_requeued_run_that_is_cancelled_stays_cancelled(
 
 
 @pytest.mark.server
+async def test_a_run_that_is_cancelled_before_it_can_be_requeued_is_concluded_as_cancelled(
+    pool: Pool, run: FlowRun, slot: Slot, conclude: Conclude
+) -> None:
+    await claimed(pool, run, Running())
+    killed(slot)
+    client = CancelledOnceRead(pool)
+    assert not await conclude(slot, client)
+    assert await conclude(slot, client)
+    assert await pool.state(run) == "Cancelled"
+
+
+@pytest.mark.server
 async def test_cancels_and_requeues_at_once_never_revive_a_run(
     pool: Pool, slot: Slot, conclude: Conclude
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from xonar_prefect.store.tables import VERSION_TABLE
 # SQLite waits so long for a lock, looking again and again. Longer would keep the worker from its
 # trainings; what could not be written by then is written later.
 _BUSY_TIMEOUT_SECONDS = 10
+_BUSY_PAUSE_SECONDS = 0.02
 # A server that is being restarted is there again soon.
 _PAUSES_BEFORE_RETRY_SECONDS = (0.1, 0.4)
 _MIGRATION_LOCK = 0x786F6E6172  # any number that nobody else takes; this one spells "xonar"
@@ -165,7 +167,7 @@ def _sqlite_engine(url: URL, shown: str) -> Engine:
     def _on_connect(connection: Any, _record: object) -> None:
         # The driver would begin transactions at moments of its own; we begin them ourselves.
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode=WAL")
+        _log_ahead(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
 
     @event.listens_for(engine, "begin")
@@ -174,6 +176,24 @@ def _sqlite_engine(url: URL, shown: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Let readers and a writer go on beside each other; once is enough for a file.
+
+    To change the mode takes the file for oneself, and SQLite does not wait for that as it waits for
+    a writer: where several open a new file at once, one of them would fail.
+    """
+    deadline = time.monotonic() + _BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _cause(error: Exception) -> str:

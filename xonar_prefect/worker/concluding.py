@@ -108,8 +108,9 @@ class Concluding:
         if slot.verdict.again:
             if await self._requeueing.again(flow_run, slot.verdict):
                 return True
-            flow_run = await self._client.read_flow_run(run_id)
-            state = flow_run.state
+            state = (await self._client.read_flow_run(run_id)).state
+            if state is not None and state.is_cancelling():
+                return False  # it is nobody else's to cancel
         if state is None or not (state.type in _UNFINISHED or retries):
             return True
         return await self._end(slot, run_id, slot.verdict)
