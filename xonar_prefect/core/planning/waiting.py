@@ -8,6 +8,7 @@ worked out from known durations, so where one is unknown, nothing is backfilled.
 made anew from each snapshot; what it prefers holds until the devices have drained, so it does not
 wander.
 
+Where one could start and its policy lets it wait for a better moment, nobody later comes either.
 A device that is reserved may be reserved again for who will be done there before that start. A gang
 for which too few devices are left follows older ones on theirs, and the rest is reserved for it
 meanwhile. Once every device is reserved, only some more of the overdue are provided for in this
@@ -35,7 +36,7 @@ _TRIED_ONCE_ALL_IS_RESERVED = 8
 """For how many of the overdue a place is looked for once every device is reserved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StartReservation:
     """Devices that an overdue training will start on.
 
@@ -86,14 +87,13 @@ def serve_longest_waiting(board: Board, fill: Callable[[Board], None]) -> None:
         elif reserving.is_over:
             return
         for kind, training in waiting:
-            if reserving.is_over:
-                break
-            if kind.is_held(training):
-                code = board.admission.obstacle(training)
-                if code is None:
-                    reserving.reserve(kind, training)
-                else:
-                    board.admission.keep_host_for(training, code)
+            if not kind.is_held(training):
+                continue
+            code = board.admission.obstacle(training)
+            if code is not None:
+                board.admission.keep_host_for(training, code)
+            elif not reserving.keep(kind, training) and not reserving.is_over:
+                reserving.reserve(kind, training)
 
 
 class _Claim(NamedTuple):
@@ -138,6 +138,17 @@ class Reserving:
         """Whether nobody else is provided for."""
         return self._tries_left == 0
 
+    def keep(self, kind: Kind, training: Training) -> bool:
+        """Keep where a training could start now and its policy lets it wait; False for nowhere."""
+        for place in self._board.open_places():
+            option = self._board.option(kind, training, place)
+            if option is not None:
+                reservation = StartReservation(training, kind, self._forecast, starts_in_s=0.0)
+                for each in option.places:
+                    each.reservations.append(reservation)
+                return True
+        return False
+
     def reserve(self, kind: Kind, training: Training) -> None:
         """Reserve the places of one model on which the training starts first, if there are any."""
         if not any(
@@ -161,9 +172,9 @@ class Reserving:
         starts = [claim.starts_in_s for claim in best]
         known = [seconds for seconds in starts if seconds is not None]
         reservation = StartReservation(
-            training=training,
-            kind=kind,
-            forecast=self._forecast,
+            training,
+            kind,
+            self._forecast,
             starts_in_s=max(known) if len(known) == len(starts) else None,
         )
         for claim in best:
