@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -262,7 +263,9 @@ def test_a_server_that_is_restarted_is_asked_again_with_growing_pauses(
 ) -> None:
     pauses: list[float] = []
     # Not the module's own function: other threads of this process sleep, too.
-    monkeypatch.setattr(database, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(
+        database, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    )
     with Store.open(address(file)) as store:
         engine = store._database._engine
         monkeypatch.setattr(engine.dialect, "name", "postgresql")  # whose locks are no waiting
