@@ -264,9 +264,14 @@ class XonarSettings(BaseSettings):
         return None if value is None else value.expanduser()
 
     @property
+    def store_path(self) -> Path:
+        """The file of the store where no address of one is given."""
+        return self.home / "store.db"
+
+    @property
     def effective_store_url(self) -> str:
         """The store's address, default filled in."""
-        return self.store_url or f"sqlite:///{self.home / 'store.db'}"
+        return self.store_url or f"sqlite:///{self.store_path}"
 
     def fail_fast_rule(self) -> FailFastRule:
         """Return when a device counts as failing fast."""

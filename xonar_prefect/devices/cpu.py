@@ -22,6 +22,7 @@ _BYTES_PER_MIB = 1024 * 1024
 # TensorFlow's parameter servers wait for each other in inter-op threads and need four, even on
 # one core; threads that wait cost nothing.
 _INTER_OP_THREADS = 4
+_CORE = "CPU core "
 
 
 class CpuAccelerators:
@@ -128,7 +129,12 @@ class CpuAccelerators:
 
 def core_model(proc: Path = Path("/proc")) -> str:
     """Return the device model of a core of this host."""
-    return f"CPU core ({processor_model(proc)})"
+    return f"{_CORE}({processor_model(proc)})"
+
+
+def is_core_model(model: str) -> bool:
+    """Tell whether a device model is that of a core, of this host or another one."""
+    return model.startswith(_CORE)
 
 
 def processor_model(proc: Path = Path("/proc")) -> str:

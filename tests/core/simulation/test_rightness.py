@@ -174,10 +174,11 @@ def test_nobody_is_faster_than_alone_or_slower_than_the_worst_partner_allows(
     for each in simulate(where, queue, POLICIES[policy]).outcomes:
         taken = each.finished_at_s - each.started_at_s - where.startup_seconds
         alone = each.submission.solo_seconds
-        assert taken >= alone * (1 - 1e-9)
-        assert taken <= alone * (1 + KINDS[each.submission.kind]) * (1 + 1e-9)
+        # the clock takes what is a nanosecond apart as one moment
+        assert taken >= alone * (1 - 1e-9) - 2e-9
+        assert taken <= alone * (1 + KINDS[each.submission.kind]) * (1 + 1e-9) + 2e-9
         assert len(each.devices) == each.submission.gpus
-        assert each.started_at_s >= each.submission.submitted_at_s
+        assert each.started_at_s >= each.submission.submitted_at_s - 1e-9
 
 
 @settings(max_examples=40)

@@ -27,8 +27,6 @@ def notes_on(options: Options, world: World, kinds: Sequence[str]) -> Iterable[s
     """
     yield from _gpu_memory_notes(options, world)
     yield from _training_memory_notes(options, world, kinds)
-    if options.from_pool is None and not world.startup_seconds:
-        yield "No time is counted for starting a training up; --startup SECONDS does."
     if math.isinf(world.limits.max_wait_seconds):
         yield "No training is preferred for having waited long; --max-wait SECONDS does that."
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
 from xonar_prefect.cli.simulate.options import Options, parse_gpus
+from xonar_prefect.cli.simulate.recorded import recorded_run
 from xonar_prefect.cli.simulate.scenario import Scenario, devices_of, limits_of, scenario_of
 from xonar_prefect.core.models import Device, Profile
 from xonar_prefect.core.simulation import Learnt
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _MOST_ENTRIES = 1_000_000
-_CORE_STARTUP = 1.0
-"""On a processor core, starting up uses the device all the time: it imports and compiles there."""
 
 
 def from_pool(options: Options) -> Scenario:
@@ -78,7 +76,7 @@ def from_pool(options: Options) -> Scenario:
         {pool: with_startup(submissions, options.startup)},
         options,
         limits_of(options),
-        startup_active_fraction=_CORE_STARTUP if _are_cores(known.values()) else 0.0,
+        startup_seconds=options.startup or 0.0,
     )
     scenario = replace(scenario, learnt=Learnt(observations=observations))
     return scenario.with_notes(
@@ -88,10 +86,6 @@ def from_pool(options: Options) -> Scenario:
         if options.startup is None
         else f"Every training starts up in {options.startup:g} s.",
     )
-
-
-def _are_cores(entries: Iterable[LedgerEntry]) -> bool:
-    return all(device.startswith("cpu-") for entry in entries for device in entry.devices)
 
 
 async def _completed_runs(pool: str) -> list[FlowRun]:
@@ -130,24 +124,11 @@ async def _pages(client: PrefectClient, pool: str) -> AsyncIterator[FlowRun]:
 
 
 def _recorded(run: FlowRun, entry: LedgerEntry) -> RecordedRun:
-    from xonar_prefect.run_directory import RunDirectory
-
     submitted = run.expected_start_time or run.created
-    status = RunDirectory(Path(entry.run_directory)).read_status()
-    ended_at_s = entry.ended_at_s or entry.reserved_at_s
-    return RecordedRun(
-        name=run.name,
-        kind=entry.profile_key or f"flow {run.flow_id}",
-        device_model=entry.device_model,
-        gpus=len(entry.devices),
-        submitted_at_s=min(
-            entry.reserved_at_s, submitted.timestamp() if submitted else entry.reserved_at_s
-        ),
-        released_at_s=entry.reserved_at_s,
-        ended_at_s=max(entry.reserved_at_s, ended_at_s),
-        steps=status.steps_done if status else None,
-        stepping_seconds=status.stepping_seconds if status else None,
-        co_runs=entry.co_runs,
+    return recorded_run(
+        entry,
+        kind=f"flow {run.flow_id}",
+        submitted_at_s=submitted.timestamp() if submitted else None,
     )
 
 

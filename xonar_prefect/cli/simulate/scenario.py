@@ -10,6 +10,7 @@ from random import Random
 
 from xonar_prefect.cli.simulate.notes import notes_on, notes_on_pairs, unread_in
 from xonar_prefect.cli.simulate.options import GpuGroup, Options, parse_gpus
+from xonar_prefect.cli.simulate.recorded import Startup, measured_startup
 from xonar_prefect.core.models import Device, Limits
 from xonar_prefect.core.simulation import Learnt, MeasuredPairs, Submission, World
 from xonar_prefect.core.simulation.assembly import (
@@ -18,6 +19,7 @@ from xonar_prefect.core.simulation.assembly import (
     gpus,
     with_requests,
 )
+from xonar_prefect.devices.cpu import is_core_model
 from xonar_prefect.errors import WrongUsageError
 from xonar_prefect.files.colocation import Colocations, read_colocations
 from xonar_prefect.files.profiles import read_profiles
@@ -27,6 +29,8 @@ MEDIAN_SECONDS = 600.0
 SIGMA = 1.0
 QUEUE_SIZE = 10
 REPEAT = 50
+_CORE_STARTUP = 1.0
+"""On a processor core, starting up uses the device all the time: it imports and compiles there."""
 
 Queues = Mapping[str, tuple[Submission, ...]]
 
@@ -73,9 +77,24 @@ def from_files(options: Options) -> Scenario:
     devices = devices_of(groups, profiles, options.gpus_per_host)
     queues = _queues(options, profiles, {device.model for device in devices})
     limits = limits_of(options, default_max_wait=math.inf)
-    scenario = scenario_of(profiles, colocations, devices, queues, options, limits)
+    startup = (
+        measured_startup({device.model for device in devices})
+        if options.startup is None
+        else Startup(options.startup)
+    )
+    scenario = scenario_of(
+        profiles,
+        colocations,
+        devices,
+        queues,
+        options,
+        limits,
+        startup_seconds=startup.seconds,
+    )
     return scenario.with_notes(
-        *unread_in(options), *notes_on_pairs(options, scenario.world, colocations)
+        *unread_in(options),
+        *notes_on_pairs(options, scenario.world, colocations),
+        *([] if startup.note is None else [startup.note]),
     )
 
 
@@ -87,20 +106,22 @@ def scenario_of(
     options: Options,
     limits: Limits,
     *,
-    startup_active_fraction: float = 0.0,
+    startup_seconds: float,
 ) -> Scenario:
     """Put a world together, and say what its figures rest on."""
+    devices = tuple(devices)
+    on_cores = all(is_core_model(device.model) for device in devices)
     assembled = assemble(
         profiles,
         devices,
         throughputs=colocations.throughputs,
         clashes=colocations.clashes,
-        startup_active_fraction=startup_active_fraction,
+        startup_active_fraction=_CORE_STARTUP if on_cores else 0.0,
     )
     world = replace(
         assembled,
         limits=limits,
-        startup_seconds=options.startup or 0.0,
+        startup_seconds=startup_seconds,
         profiled=options.profiled == "all",
         durations_known=options.remaining == "known",
     )

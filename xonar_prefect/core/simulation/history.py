@@ -59,6 +59,12 @@ class RecordedRun:
         return math.fsum(run.seconds for run in self.co_runs) or None
 
     @property
+    def startup_seconds(self) -> float | None:
+        """What it did besides its steps: starting up, validating, saving; None when unknown."""
+        stepping = self.known_stepping_seconds
+        return None if stepping is None else self.seconds - stepping
+
+    @property
     def known_steps(self) -> int | None:
         """Steps made: as it reported, else what its windows add up to."""
         if self.steps and self.stepping_seconds:
@@ -81,30 +87,32 @@ def submissions_of(
 ) -> tuple[list[Submission], float]:
     """Return what would be submitted again, from second 0 on, and the usual start-up time.
 
-    What a run did besides its steps - starting up, validating, saving - counts as its start-up. Of
-    a run without any record of steps the usual start-up is taken off, and the rest was training.
+    Of a run without any record of steps the usual start-up is taken off, and the rest was
+    training.
 
     Args:
         runs: Completed runs.
         profiles: Profiles by kind, then device model.
     """
     first_s = min((run.submitted_at_s for run in runs), default=0.0)
-    startups = [
-        run.seconds - stepping
-        for run in runs
-        if (stepping := run.known_stepping_seconds) is not None
-    ]
-    usual = median(startups) if startups else 0.0
+    usual = usual_startup_seconds(runs) or 0.0
     ordered = sorted(runs, key=lambda run: (run.submitted_at_s, run.name))
     return [_submission(run, profiles, first_s, usual) for run in ordered], usual
+
+
+def usual_startup_seconds(runs: Iterable[RecordedRun]) -> float | None:
+    """Return the median start-up time of those of which it is known; None if it is of none."""
+    known = [startup for run in runs if (startup := run.startup_seconds) is not None]
+    return median(known) if known else None
 
 
 def _submission(
     run: RecordedRun, profiles: Profiles, first_s: float, usual_startup_s: float
 ) -> Submission:
-    stepping, steps = run.known_stepping_seconds, run.known_steps
-    alone = run.step_seconds_alone(profiles)
-    startup = min(usual_startup_s, run.seconds) if stepping is None else run.seconds - stepping
+    steps, alone = run.known_steps, run.step_seconds_alone(profiles)
+    startup = run.startup_seconds
+    if startup is None:
+        startup = min(usual_startup_s, run.seconds)
     solo = run.seconds - startup
     if steps is not None and alone is not None:
         solo = steps * alone
