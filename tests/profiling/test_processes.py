@@ -165,3 +165,23 @@ def test_the_processes_of_a_tree_are_told(parent: Talker) -> None:
     assert below[0] == parent.pid
     assert len(below) == 2
     assert set(below) < set(tree.pids)
+
+
+def test_a_process_finds_its_own_children_and_takes_their_exit_codes_from_nobody() -> None:
+    program = """
+import os, subprocess, sys
+from xonar_prefect.profiling.processes import ProcessTree
+
+tree = ProcessTree()
+alone = tree.pids
+child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], stdin=subprocess.PIPE)
+tree.refresh()
+assert tree.pids == (*alone, child.pid), tree.pids
+child.stdin.close()
+os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+tree.refresh()
+assert child.wait() == 3
+tree.refresh()
+assert tree.pids == alone, tree.pids
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -372,7 +372,7 @@ class Snapshot:
         interference: The model built from these observations, where the caller keeps it between
             decisions; None to have it built.
         startup_seconds: From a release to the first step: how much longer than its training a run
-            has its devices.
+            has its devices; 0 where the durations are from launch to end, as a worker's are.
         explained: Whether anybody reads why. If not, there are neither decisions to hold nor
             alternatives: a simulation does without.
     """

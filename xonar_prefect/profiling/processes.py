@@ -97,11 +97,17 @@ class ProcessTree:
         return tuple(self._pids)
 
     def refresh(self) -> None:
-        """Look for descendants; costs milliseconds, so it is done now and then."""
-        try:
-            pids = [self._root.pid, *(each.pid for each in self._root.children(recursive=True))]
-        except psutil.Error:
-            return
+        """Look for descendants.
+
+        Where there are any it reads a file of every process of the host, which takes milliseconds
+        or tens of them; so it is done now and then.
+        """
+        pids = [self._root.pid]
+        if self._root.pid != os.getpid() or _has_children():
+            try:
+                pids += [each.pid for each in self._root.children(recursive=True)]
+            except psutil.Error:
+                return
         with self._lock:
             self._pids = pids
             # Processes that ended keep what they were last seen to have used.
@@ -125,7 +131,7 @@ class ProcessTree:
     def account(self) -> Account:
         """Return what the kernel has counted of the tree and of the cores that we may use.
 
-        It looks for descendants first, and reads a file for every thread, which takes a millisecond
+        It looks for descendants first, and reads a file of every thread, which takes a millisecond
         where there are a hundred.
 
         Raises:
@@ -151,6 +157,15 @@ class ProcessTree:
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss
         return total // _MIB
+
+
+def _has_children() -> bool:
+    """Tell whether this process has any, without waiting for one or taking its end from others."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _times_of_threads(pid: int) -> Iterator[tuple[str, tuple[float, float]]]:

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 0.5
 _LOOK_FOR_CHILDREN_SECONDS = 2.0
+# Looking takes the longer the more processes the host has; it may take this share of the time.
+_LOOKING_SHARE = 0.002
 
 
 class Reporter:
@@ -95,16 +97,17 @@ class Reporter:
         self._write()
 
     def _report_for_ever(self) -> None:
-        looked_at = 0.0
+        look_again_at = 0.0
         while True:
             with self._lock:
                 if self._stopped:
                     self._thread = None
                     return
             try:
-                if time.monotonic() - looked_at > _LOOK_FOR_CHILDREN_SECONDS:
+                if (now := time.monotonic()) >= look_again_at:
                     self._tree.refresh()
-                    looked_at = time.monotonic()
+                    took = time.monotonic() - now
+                    look_again_at = now + max(_LOOK_FOR_CHILDREN_SECONDS, took / _LOOKING_SHARE)
                 self._sample()
                 self._write()
             except Exception:  # reporting is not worth a training
