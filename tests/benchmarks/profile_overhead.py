@@ -1,10 +1,11 @@
 """What being profiled costs a training: `python -m tests.benchmarks.profile_overhead`.
 
-Blocks of steps of one process take turns: not watched, measured without end, traced, and only
-counted, as after the window. The ratio of a block to the unwatched ones around it is one pair; the
-median of pairs is told, with its 95 % interval. Where a machine's own speed wanders by more than
-what is looked for, the steps of an empty loop tell more: all that they take is ours. Start-up is
-the time of an interpreter that does nothing, or imports what makes it be watched.
+Short blocks of steps of one process are compared in pairs, in an order that dice choose: one is
+watched - measured without end, traced, or only counted, as after the window - and one is not any
+more. Both follow the same set-up and a few steps more, so what is told is what each step costs.
+The median of pairs is told, with its 95 % interval. Where a machine's own speed wanders by more
+than what is looked for, the steps of an empty loop tell more: all that they take is ours. Start-up
+is the time of an interpreter that does nothing, or imports what makes it be watched.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -33,7 +35,9 @@ from tests.benchmarks.trainings import TRAININGS, no_wait
 from xonar_prefect.profiling.injection import Orders, reports_directory, watched
 from xonar_prefect.run_directory import RunDirectory
 
-BLOCK_STEPS, PAIRS = 15, 40
+UNTIMED_STEPS, PAIRS = 3, 300
+# Each block of Keras is a call of `fit`, which takes longer to begin than a step takes.
+BLOCK_STEPS = {"Keras fit": 15, "TensorFlow loop": 3, "PyTorch loop": 3, "JAX loop": 3}
 EMPTY_STEPS = 50_000
 IDLE_SECONDS = 10.0
 STARTS = 15
@@ -93,31 +97,32 @@ def measure(name: str, core: int, pairs_of_each: int, wanted: Container[str]) ->
     """Measure one training; prints a line of JSON."""
     os.sched_setaffinity(0, {core})
     train = TRAININGS[name][1]()
-    train(BLOCK_STEPS, no_wait)
+    steps = BLOCK_STEPS[name]
+    train(10 * steps, no_wait)
 
-    def block() -> tuple[float, float]:
-        began, used = time.perf_counter(), time.process_time()
-        train(BLOCK_STEPS, no_wait)
-        return time.perf_counter() - began, time.process_time() - used
+    def block(watching: Callable[[], Any], *, watched: bool) -> tuple[float, float]:
+        with ExitStack() as stack:
+            stack.enter_context(watching())
+            if not watched:
+                stack.close()
+            train(UNTIMED_STEPS, no_wait)
+            began, used = time.perf_counter(), time.process_time()
+            train(steps, no_wait)
+            return time.perf_counter() - began, time.process_time() - used
 
+    dice = Random(name)
     result: dict[str, Any] = {"training": name}
     for mode, watching in modes().items():
         if mode not in wanted:
             continue
-        with watching():
-            train(3, no_wait)
-        pairs = []
-        plain = block()
+        added: tuple[list[float], list[float]] = ([], [])
         for _ in range(pairs_of_each):
-            with watching():
-                its = block()
-            before, plain = plain, block()
-            pairs.append([2 * its[each] / (before[each] + plain[each]) for each in (0, 1)])
-        result[mode] = [
-            [figure - 1 for figure in median_with_interval(each)]
-            for each in zip(*pairs, strict=True)
-        ]
-        result["step_ms"] = 1000 * plain[0] / BLOCK_STEPS
+            order = dice.sample([True, False], 2)
+            of = {watched: block(watching, watched=watched) for watched in order}
+            for each, kind in enumerate(added):
+                kind.append(of[True][each] / of[False][each] - 1)
+            result["step_ms"] = 1000 * of[False][0] / steps
+        result[mode] = [median_with_interval(each) for each in added]
     print(json.dumps(result), flush=True)  # noqa: T201
 
 
