@@ -307,8 +307,8 @@ class StoreUnusableError(StoreError):
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(
-            f"The store {url} cannot be used: {cause}; correct that (may it be written to, is its "
-            "disk full?), or point XONAR_STORE_URL at another database."
+            f"The store {url} cannot be used: {cause}; correct that, or point XONAR_STORE_URL "
+            "at another database."
         )
 
 

@@ -14,6 +14,7 @@ from tests.cli.conftest import Pool, Xonar
 from xonar_prefect.cli.profile_card import measured
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.core.models import Profile
+from xonar_prefect.profiling.command import CommandProfile
 from xonar_prefect.store import Store
 
 OF_COMMAND = Profile(
@@ -30,7 +31,8 @@ OF_COMMAND = Profile(
 
 
 def written(tmp_path: Path, name: str = "mlp.json", **changes: Any) -> str:
-    values = json.loads(measured(OF_COMMAND, ["python", "train.py", "--epochs", "2"]))
+    result = CommandProfile(exit_code=0, profile=OF_COMMAND, processes=1)
+    values = json.loads(measured(result, ["python", "train.py", "--epochs", "2"]))
     path = tmp_path / name
     path.write_text(json.dumps({**values, **changes}))
     return str(path)
@@ -48,6 +50,13 @@ def test_a_profile_of_a_command_is_taken_in_under_the_files_name(
     assert (known.profile.key, known.profile.device_model) == ("mlp", "V100")
     assert (known.profile.steps, known.published_at_s) == (14, 1000.0)
     assert known.recipe.task == "python train.py --epochs 2"
+
+
+def test_that_a_command_failed_is_said_of_its_profile(xonar: Xonar, tmp_path: Path) -> None:
+    ended = xonar("profiles", "import", written(tmp_path, exit_code=1))
+    assert ended.status == 0
+    assert "Its command ended with exit code 1" in ended.words
+    assert "exit code" not in xonar("profiles", "import", written(tmp_path)).words
 
 
 def test_what_profile_writes_is_what_import_reads_and_simulate_uses(
@@ -102,7 +111,8 @@ def test_the_device_model_is_that_of_a_worker(
     device_model: str, device: str | None, expected: str | None
 ) -> None:
     profile = Profile(key="command", device_model=device_model, device=device)
-    found = json.loads(measured(profile, ["train"]))["device_model"]
+    result = CommandProfile(exit_code=0, profile=profile, processes=1)
+    found = json.loads(measured(result, ["train"]))["device_model"]
     assert found is None if expected is None else found.startswith(expected)
 
 

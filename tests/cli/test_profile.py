@@ -229,6 +229,30 @@ def test_an_interrupt_reaches_the_command_and_the_card_comes_after(script: Scrip
     assert "steps measured" in err
 
 
+def test_a_second_interrupt_while_the_last_word_is_written_is_no_error_of_ours(
+    script: Script,
+) -> None:
+    train = script(
+        """
+        import time
+        import xonar_prefect
+        from xonar_prefect.profiling.training import MeasuredTraining
+
+        for _ in xonar_prefect.steps(range(30)):
+            time.sleep(0.004)
+
+        def interrupted(self):
+            raise KeyboardInterrupt
+
+        MeasuredTraining.close = interrupted
+        """
+    )
+    done = xonar_profile("--", sys.executable, train)
+    assert done.returncode == 0
+    assert "KeyboardInterrupt" not in done.stderr
+    assert "steps measured" in done.stderr
+
+
 def test_a_training_that_is_killed_leaves_what_was_measured(tmp_path: Path, script: Script) -> None:
     target, pid_file = tmp_path / "profile.json", tmp_path / "pid"
     note = f"import os; open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"

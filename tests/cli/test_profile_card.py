@@ -30,20 +30,30 @@ PROFILE = Profile(
 )
 
 
+def result(profile: Profile | None, *, exit_code: int = 0, processes: int = 1) -> CommandProfile:
+    return CommandProfile(exit_code=exit_code, profile=profile, processes=processes)
+
+
 def shown(profile: Profile | None, *, exit_code: int = 0, processes: int = 1) -> str:
     out = io.StringIO()
-    print_profile(
-        "python train.py",
-        CommandProfile(exit_code=exit_code, profile=profile, processes=processes),
-        Console(file=out, width=120),
-    )
+    ended = result(profile, exit_code=exit_code, processes=processes)
+    print_profile("python train.py", ended, Console(file=out, width=120))
     return out.getvalue()
+
+
+def is_bar(line: str) -> bool:
+    return bool(line) and set(line) <= set("\u2588\u2593\u2592\u2591")
+
+
+def test_without_colours_the_parts_of_a_step_are_told_apart() -> None:
+    parts = ((30, "\u2588"), (12, "\u2593"), (15, "\u2592"), (3, "\u2591"))
+    assert "".join(cells * block for cells, block in parts) in shown(PROFILE).splitlines()
 
 
 def test_the_card_has_a_bar_its_legend_the_figures_and_their_meaning() -> None:
     text = shown(PROFILE)
     lines = text.splitlines()
-    (bar,) = [line for line in lines if line and set(line) == {"\u2588"}]
+    (bar,) = [line for line in lines if is_bar(line)]
     assert len(bar) == 60
     assert "active 50%" in text
     assert "communication 20%" in text
@@ -60,7 +70,7 @@ def test_the_bar_is_always_as_long(share: float) -> None:
     profile = replace(
         PROFILE, active_fraction=share, communication_fraction=None, input_fraction=None
     )
-    (bar,) = [line for line in shown(profile).splitlines() if line and set(line) == {"\u2588"}]
+    (bar,) = [line for line in shown(profile).splitlines() if is_bar(line)]
     assert len(bar) == 60
 
 
@@ -82,9 +92,10 @@ def test_a_failed_command_is_told() -> None:
 
 
 def test_the_json_has_the_fields_that_were_promised_and_what_an_import_asks() -> None:
-    fields = json.loads(measured(PROFILE, ["python", "my train.py"]))
-    assert tuple(fields) == (*FIELDS, "device_model", "measured_at_s", "command")
+    fields = json.loads(measured(result(PROFILE, exit_code=3), ["python", "my train.py"]))
+    assert tuple(fields) == (*FIELDS, "device_model", "measured_at_s", "command", "exit_code")
     assert fields["active_fraction_interval"] == [0.48, 0.52]
     assert fields["command"] == "python 'my train.py'"
-    unmeasured = json.loads(measured(None, ["train"]))
+    assert fields["exit_code"] == 3
+    unmeasured = json.loads(measured(result(None), ["train"]))
     assert {name: unmeasured[name] for name in FIELDS} == {**dict.fromkeys(FIELDS), "steps": 0}

@@ -35,6 +35,12 @@ def is_of_a_command(values: object) -> bool:
     return isinstance(values, dict) and all(name in values for name in _FIGURES)
 
 
+def ended_with(values: Mapping[str, Any]) -> int | None:
+    """Return the exit code of the command; None where the file does not say it."""
+    exit_code = values.get("exit_code")
+    return exit_code if isinstance(exit_code, int) else None
+
+
 def named_after(path: Path, values: Mapping[str, Any]) -> Kind:
     """Return a kind of its own, whose key is the name of the file."""
     task = str(values.get("command") or path.stem)

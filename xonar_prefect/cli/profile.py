@@ -48,7 +48,7 @@ def profile(
     print_profile(shlex.join(command), result)
     if json is not None:
         try:
-            json.write_text(measured(result.profile, command), encoding="utf-8")
+            json.write_text(measured(result, command), encoding="utf-8")
         except OSError as error:
             # The training has its own exit code, whatever becomes of its profile.
             sys.stderr.write(f"xonar: {CommandError.unwritable(json, error)}\n")

@@ -38,13 +38,17 @@ FIELDS = (
 """Fields of the JSON; other programs read them, so none is ever renamed."""
 
 _BAR_CELLS = 60
+# What is told apart where there are no colours, too; all else is idle.
+_BLOCKS = {"active": "\u2588", "communication": "\u2593", "input": "\u2592"}
+_IDLE_BLOCK = "\u2591"
 
 
-def measured(profile: Profile | None, command: Sequence[str]) -> str:
+def measured(result: CommandProfile, command: Sequence[str]) -> str:
     """Return a profile as JSON, with what `xonar profiles import` asks beside it.
 
     Unknown is null.
     """
+    profile = result.profile
     known = {} if profile is None else profile_to_dict(profile)
     fields = {name: known.get(name) for name in FIELDS}
     return (
@@ -55,6 +59,7 @@ def measured(profile: Profile | None, command: Sequence[str]) -> str:
                 "device_model": None if profile is None else _device_model(profile),
                 "measured_at_s": known.get("measured_at_s") or time.time(),
                 "command": shlex.join(command),
+                "exit_code": result.exit_code,
             },
             indent=2,
         )
@@ -123,7 +128,7 @@ def _bar(profile: Profile) -> Text:
     for name, share in shares(profile):
         total += share
         cells = round(total * _BAR_CELLS) - filled
-        bar.append("\u2588" * cells, style=COLOURS[name])
+        bar.append(_BLOCKS.get(name, _IDLE_BLOCK) * cells, style=COLOURS[name])
         filled += cells
     return bar
 
@@ -131,7 +136,7 @@ def _bar(profile: Profile) -> Text:
 def _legend(profile: Profile) -> Text:
     legend = Text()
     for name, share in shares(profile):
-        legend.append("\u2588 ", style=COLOURS[name])
+        legend.append(f"{_BLOCKS.get(name, _IDLE_BLOCK)} ", style=COLOURS[name])
         legend.append(f"{name} {percent(share)}   ")
     return legend
 

@@ -13,6 +13,7 @@ import anyio
 from cyclopts import App
 
 from xonar_prefect.cli.command_profiles import (
+    ended_with,
     named_after,
     of_deployment,
     parameters_in,
@@ -163,12 +164,17 @@ def import_profiles(
                 if deployment is None
                 else anyio.run(of_deployment, store, deployment, task, parameters_in(param))
             )
-            one = stored(file, found, kind, device_model)
+            values, one = found, stored(file, found, kind, device_model)
             found = [one]
             say(
                 f"{file} is taken for {kind.key} on {one.profile.device_model}, as "
                 f"`xonar profiles show {kind.key}` shows it."
             )
+            if exit_code := ended_with(values):
+                say(
+                    f"Its command ended with exit code {exit_code}: it may need more memory than "
+                    "it had taken by then."
+                )
         keys = ingest(store, found)
     say(f"{_profiles(len(keys.get(Taken.WHOLLY, [])))} taken in from {file}.")
     if partly := keys.get(Taken.PARTLY):

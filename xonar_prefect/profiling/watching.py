@@ -87,10 +87,12 @@ class Watcher:
         if os.getpid() != self._pid or self._over.is_set():
             return
         self._over.set()
-        self._attempt.close()
-        self._training.close()
-        self._measuring.join(_LAST_WORD_SECONDS)
-        self._write()
+        # Who interrupts once more wants it to end, not to read where it was.
+        with contextlib.suppress(KeyboardInterrupt):
+            self._attempt.close()
+            self._training.close()
+            self._measuring.join(_LAST_WORD_SECONDS)
+            self._write()
 
     def _measure(self) -> None:
         measurement = self._training.measure()

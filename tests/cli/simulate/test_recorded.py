@@ -44,11 +44,13 @@ def history(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("history")
-def test_the_median_of_those_that_completed_on_these_models_counts() -> None:
+def test_the_median_of_those_that_ended_well_on_these_models_counts() -> None:
     found = measured_startup({"V100"})
     assert found.seconds == pytest.approx(6)
     assert found.note is not None
-    assert found.note.startswith("Starting up takes 6.0 s: the median of 3 trainings on V100")
+    assert found.note.startswith(
+        "Starting up and ending takes 6.0 s: the median of what 3 trainings on V100"
+    )
 
 
 @pytest.mark.usefixtures("history")
@@ -56,7 +58,7 @@ def test_a_simulation_of_files_counts_it(xonar: Xonar, arguments: list[str]) -> 
     found = xonar(*arguments, "--policy", "serial", "--json").json
     assert found["startup_s"] == pytest.approx(6)
     assert found["policies"]["serial"]["makespan_s"] == pytest.approx(250 + 3 * 6)
-    assert any(note.startswith("Starting up takes 6.0 s") for note in found["notes"])
+    assert any(note.startswith("Starting up and ending takes 6.0 s") for note in found["notes"])
 
 
 @pytest.mark.usefixtures("history")

@@ -74,9 +74,10 @@ def simulate(
         seed: Seed of everything that is drawn.
         durations: Of sampled trainings: log-normal (median 600 s, sigma 1), or all equal.
         policy: Policy to simulate, or `all`; several times for several. By default the default one.
-        startup: Seconds from a release to the first step. By default as measured: the median of the
-            trainings that completed on these GPU models, as this host's store knows them, and 0
-            where it knows none; with --from-pool that of each training.
+        startup: Seconds that a training has its GPUs for besides its steps: to start up, save and
+            end. By default as measured: the median of those that ended well on these GPU models,
+            as this host's store knows them, and 0 where it knows none; with --from-pool each its
+            own.
         profiled: Whether profiles are known from the start or after the first run of a kind.
         remaining: Whether remaining times are known from the start or reported by running
             trainings.

@@ -18,10 +18,10 @@ _LATEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """How long starting a training up takes, and where that is from.
+    """How long a training has its devices for besides its steps, and where that is from.
 
     Attributes:
-        seconds: From a release to the first step.
+        seconds: That time.
         note: The same as a sentence; None where the user has said it.
     """
 
@@ -30,7 +30,7 @@ class Startup:
 
 
 def measured_startup(models: Collection[str]) -> Startup:
-    """Return the median of the latest trainings that completed on these models.
+    """Return the median of the latest trainings whose command ended well on these models.
 
     Where none did, or the store cannot be read, it is none, and the note says so. A store that was
     never written is not made.
@@ -38,7 +38,7 @@ def measured_startup(models: Collection[str]) -> Startup:
     nothing = "No time is counted for starting a training up: {}; --startup SECONDS does."
     on = ", ".join(sorted(models))
     try:
-        known = [run for run in _completed(models) if run.startup_seconds is not None]
+        known = [run for run in _ended_well(models) if run.startup_seconds is not None]
     except StoreError as error:
         return Startup(0.0, f"{nothing.format('what was measured cannot be read')} {error}")
     usual = usual_startup_seconds(known)
@@ -46,12 +46,12 @@ def measured_startup(models: Collection[str]) -> Startup:
         return Startup(0.0, nothing.format(f"none was measured on {on}"))
     return Startup(
         usual,
-        f"Starting up takes {usual:.1f} s: the median of {len(known)} trainings on {on} that this "
-        "store knows; --startup SECONDS counts another time.",
+        f"Starting up and ending takes {usual:.1f} s: the median of what {len(known)} trainings "
+        f"on {on} that this store knows did besides their steps; --startup SECONDS counts another.",
     )
 
 
-def _completed(models: Collection[str]) -> list[RecordedRun]:
+def _ended_well(models: Collection[str]) -> list[RecordedRun]:
     from xonar_prefect.settings import load_settings
     from xonar_prefect.store import Store
 
