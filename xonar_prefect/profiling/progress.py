@@ -17,8 +17,9 @@ ProgressOfChildren = Callable[[], "tuple[Progress, int | None]"]
 logger = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 0.5
-_LOOK_FOR_CHILDREN_SECONDS = 2.0
-# Looking takes the longer the more processes the host has; it may take this share of the time.
+# Looking for children takes the longer the more processes the host has: it is done less often
+# where it takes more than this share of the time.
+_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 2.0, 20.0
 _LOOKING_SHARE = 0.002
 
 
@@ -105,15 +106,20 @@ class Reporter:
                     return
             try:
                 if (now := time.monotonic()) >= look_again_at:
-                    self._tree.refresh()
-                    took = time.monotonic() - now
-                    look_again_at = now + max(_LOOK_FOR_CHILDREN_SECONDS, took / _LOOKING_SHARE)
+                    look_again_at = now + self._look_for_children()
                 self._sample()
                 self._write()
             except Exception:  # reporting is not worth a training
                 logger.warning("Progress cannot be reported.", exc_info=True)
             self._wake.wait(_REPORT_SECONDS)
             self._wake.clear()
+
+    def _look_for_children(self) -> float:
+        """Look for them, and return after how many seconds to look again."""
+        began_s = time.thread_time()
+        self._tree.refresh()
+        pause_s = (time.thread_time() - began_s) / _LOOKING_SHARE
+        return min(max(_LOOK_SECONDS, pause_s), _LONGEST_LOOK_SECONDS)
 
     def _sample(self) -> None:
         self._peak_mib = max(
