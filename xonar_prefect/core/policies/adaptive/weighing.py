@@ -109,10 +109,7 @@ def weigh(board: Board, outlook: Outlook, place: Place, most: int) -> Verdict:
         ranked.append((price, number, option, waiting))
     ranked.sort(key=lambda each: each[:2])
     verdict = tuple(Weighed(option, waiting, price) for price, _, option, waiting in ranked)
-    # Where somebody else comes next, an overdue training gains nothing by waiting for the end of a
-    # resident, and a later one would come in between.
-    is_borrowed = board.offering is not None and bool(place.reservations)
-    if not place.residents or is_borrowed:
+    if not place.residents:
         return Verdict(ranked=verdict)
     alone = cost(scene, None, Pause.UNTIL_NEXT_END)
     drained = _drained(board, place, scene, foreseen, futures)
