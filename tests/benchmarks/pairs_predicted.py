@@ -72,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--policy", default="parallel", help="who is paired with whom")
     parser.add_argument("--queue-size", type=int, default=16)
-    parser.add_argument("--queues", type=int, default=2)
+    parser.add_argument("--queues", type=int, default=3)
     arguments = parser.parse_args()
     console = Console()
     found: list[list[Mapping[str, Any]]] = []
@@ -81,11 +81,12 @@ def main() -> None:
             result = queue(arguments.policy, arguments.queue_size, Path(directory))
             found.append(list(measured(result)))
             console.print(table(number, found[-1]))
-    for number, trainings in enumerate(found, 1):
+    numbered = [(f"Queue {number}", trainings) for number, trainings in enumerate(found, 1)]
+    for name, trainings in (*numbered, ("All", [each for queue in found for each in queue])):
         if trainings:
             console.print(
-                f"Queue {number}: {len(trainings)} trainings with a partner, "
-                f"median error {median(errors(trainings)):.2f}."
+                f"{name}: {len(trainings)} trainings with a partner, "
+                f"median error {median(errors(trainings)):.3f}."
             )
 
 
