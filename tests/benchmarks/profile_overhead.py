@@ -3,6 +3,8 @@
 Short blocks of steps of one process are compared in pairs, in an order that dice choose: one is
 watched - measured without end, traced, or only counted, as after the window - and one is not any
 more. Both follow the same set-up and a few steps more, so what is told is what each step costs.
+What a profile costs beside its steps - to start, stop and read a trace - is told apart: the
+processor time of the thread that measures, for the first profile of its process.
 The median of pairs is told, with its 95 % interval. Where a machine's own speed wanders by more
 than what is looked for, the steps of an empty loop tell more: all that they take is ours. Start-up
 is the time of an interpreter that does nothing, or imports what makes it be watched.
@@ -38,6 +40,7 @@ from xonar_prefect.run_directory import RunDirectory
 UNTIMED_STEPS, PAIRS = 3, 300
 # Each block of Keras is a call of `fit`, which takes longer to begin than a step takes.
 BLOCK_STEPS = {"Keras fit": 15, "TensorFlow loop": 3, "PyTorch loop": 3, "JAX loop": 3}
+PROFILED_STEPS = 100
 EMPTY_STEPS = 50_000
 IDLE_SECONDS = 10.0
 STARTS = 15
@@ -95,6 +98,9 @@ def median_with_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 def measure(name: str, core: int, pairs_of_each: int, wanted: Container[str]) -> None:
     """Measure one training; prints a line of JSON."""
+    from xonar_prefect.profiling.training import MeasuredTraining, ProcessProbe
+    from xonar_prefect.profiling.window import Window
+
     os.sched_setaffinity(0, {core})
     train = TRAININGS[name][1]()
     steps = BLOCK_STEPS[name]
@@ -110,8 +116,25 @@ def measure(name: str, core: int, pairs_of_each: int, wanted: Container[str]) ->
             train(steps, no_wait)
             return time.perf_counter() - began, time.process_time() - used
 
+    def whole_profile() -> float:
+        training = MeasuredTraining(ProcessProbe(None), Window())
+        used: list[float] = []
+
+        def profile() -> None:
+            began = time.thread_time()
+            training.measure()
+            used.append(time.thread_time() - began)
+
+        thread = threading.Thread(target=profile)
+        thread.start()
+        with training.attempt():
+            train(PROFILED_STEPS, no_wait)
+        training.close()
+        thread.join()
+        return used[0]
+
     dice = Random(name)
-    result: dict[str, Any] = {"training": name}
+    result: dict[str, Any] = {"training": name, "whole_profile": whole_profile()}
     for mode, watching in modes().items():
         if mode not in wanted:
             continue
@@ -191,7 +214,12 @@ def main() -> None:
     shown = Table(
         title=f"Added to a step (wall / processor time), median of {arguments.pairs} pairs"
     )
-    for column in ("training", "step|", *(f"{mode}|" for mode in arguments.modes)):
+    for column in (
+        "training",
+        "step|",
+        *(f"{mode}|" for mode in arguments.modes),
+        "beside the steps, once|",
+    ):
         shown.add_column(column.rstrip("|"), justify="right" if column.endswith("|") else "left")
     console = Console()
     for name in arguments.training or TRAININGS:
@@ -201,7 +229,8 @@ def main() -> None:
         asked = ["--measure", name, "--core", core, "--pairs", str(arguments.pairs)]
         for result in results_of(__spec__.name, *asked, "--modes", *arguments.modes):
             cells = [" / ".join(map(percents, result[mode])) for mode in arguments.modes]
-            shown.add_row(name, f"{result['step_ms']:.1f} ms", *cells)
+            once = f"{1000 * result['whole_profile']:.0f} ms"
+            shown.add_row(name, f"{result['step_ms']:.1f} ms", *cells, once)
     console.print(shown)
     for ours in results_of(__spec__.name, "--measure-our-own", "--core", core):
         console.print(

@@ -88,6 +88,27 @@ def test_marked_steps_are_read_from_its_trace(jax: Any) -> None:
 
 
 @with_jax
+def test_what_python_calls_is_not_traced(jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def called_within_a_step() -> None:
+        jax.numpy.ones(2).block_until_ready()
+
+    def read(directory: Path) -> tuple[()]:
+        traces.extend(each.read_bytes() for each in directory.rglob("*.xplane.pb"))
+        return ()
+
+    traces: list[bytes] = []
+    monkeypatch.setattr("xonar_prefect.profiling.xplane.read_directory", read)
+    tracer = ours.tracer()
+    annotate = tracer.start()
+    assert annotate is not None
+    with annotate(Mark.STEP):
+        called_within_a_step()
+    tracer.stop()
+    assert Mark.STEP.value.encode() in traces[0]
+    assert b"called_within_a_step" not in traces[0]
+
+
+@with_jax
 def test_ours_does_not_start_where_the_users_profiler_runs(jax: Any, tmp_path: Path) -> None:
     with jax.profiler.trace(str(tmp_path)):
         assert ours.tracer().start() is None

@@ -69,7 +69,14 @@ class Tracer(FileTracer):
         return is_used()
 
     def _begin(self, directory: Path) -> None:
-        sys.modules[_JAX].profiler.start_trace(str(directory))
+        profiler = sys.modules[_JAX].profiler
+        # Nothing is read of what Python calls, and to note every call makes steps longer.
+        if (options := getattr(profiler, "ProfileOptions", None)) is None:  # before JAX 0.6.1
+            profiler.start_trace(str(directory))
+            return
+        quiet = options()
+        quiet.python_tracer_level = 0
+        profiler.start_trace(str(directory), profiler_options=quiet)
 
     def _finish(self, *, save: bool) -> None:  # noqa: ARG002
         sys.modules[_JAX].profiler.stop_trace()
