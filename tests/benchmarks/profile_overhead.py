@@ -226,6 +226,7 @@ def main() -> None:
         if importlib.util.find_spec(TRAININGS[name][0]) is None:
             console.print(f"{name}: not installed here, so not measured.")
             continue
+        console.print(f"{name} is measured.")
         asked = ["--measure", name, "--core", core, "--pairs", str(arguments.pairs)]
         for result in results_of(__spec__.name, *asked, "--modes", *arguments.modes):
             cells = [" / ".join(map(percents, result[mode])) for mode in arguments.modes]
