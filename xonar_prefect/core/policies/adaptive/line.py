@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from xonar_prefect.core.models import Training
 from xonar_prefect.core.planning import Board, Kind
-from xonar_prefect.core.planning.kinds import length
+from xonar_prefect.core.planning.kinds import Position, length
 
 
 class Waiting(NamedTuple):
@@ -20,7 +20,7 @@ class Waiting(NamedTuple):
     Attributes:
         priority: Nobody with a larger number comes before it.
         rank: Device time it needs, over its weight: the less, the sooner.
-        number: Its number in the line, for ties.
+        position: Its position in the queue: among equals, first come first served.
         kind: Its kind.
         training: The training.
         seconds: Time it needs alone on this device model.
@@ -29,15 +29,15 @@ class Waiting(NamedTuple):
 
     priority: int
     rank: float
-    number: int
+    position: Position
     kind: Kind
     training: Training
     seconds: float
     weight: float
 
 
-_Head: TypeAlias = tuple[int, float, int, float, "_Row"]
-"""The first of a row: its priority, rank and number as it will wait, its seconds, and the row."""
+_Head: TypeAlias = tuple[int, float, Position, float, "_Row"]
+"""The first of a row: its priority, rank and position as it will wait, its seconds, the row."""
 
 
 class _Row:
@@ -47,20 +47,16 @@ class _Row:
         kind: The kind.
         ordered: All of the kind.
         place: Which of them is the first of the row now.
-        first_number: The number in the line of the first of the kind.
         weight: What a second of their completion times counts.
         slower: By what factor they are slower here than on their fastest model.
     """
 
-    __slots__ = ("first_number", "kind", "ordered", "place", "slower", "weight")
+    __slots__ = ("kind", "ordered", "place", "slower", "weight")
 
-    def __init__(
-        self, kind: Kind, place: int, first_number: int, weight: float, slower: float
-    ) -> None:
+    def __init__(self, kind: Kind, place: int, weight: float, slower: float) -> None:
         self.kind = kind
         self.ordered = kind.by_length
         self.place = place
-        self.first_number = first_number
         self.weight = weight
         self.slower = slower
 
@@ -99,18 +95,17 @@ class Line:
         self._heads: list[_Head] = []
         self._come: list[Waiting] = []
         self._start = 0
-        self.count = number = 0
+        self.count = 0
         weights = []
         for kind, front in board.queue:
             weight, held, ordered = weight_of(front), kind.count, kind.by_length
             slower = self._durations.slower_than_fastest(front, device_model)
-            self._heads.append(self._head(_Row(kind, 0, number, weight, slower)))
+            self._heads.append(self._head(_Row(kind, 0, weight, slower)))
             if not _is_known(ordered[-1]) and _is_known(ordered[0]):
                 unknown = bisect_left(ordered, math.inf, key=length)
-                self._heads.append(self._head(_Row(kind, unknown, number, weight, slower)))
+                self._heads.append(self._head(_Row(kind, unknown, weight, slower)))
             weights.append(weight * held)
             self.count += held
-            number += len(ordered)
         heapify(self._heads)
         self.weight = math.fsum(weights)
 
@@ -129,11 +124,11 @@ class Line:
 
     def _next(self) -> Waiting:
         """Take the first of all rows, and let the row that it stood in move up."""
-        priority, rank, number, seconds, row = heappop(self._heads)
+        priority, rank, position, seconds, row = heappop(self._heads)
         training = row.ordered[row.place]
         if row.move_up():
             heappush(self._heads, self._head(row))
-        return Waiting(priority, rank, number, row.kind, training, seconds, row.weight)
+        return Waiting(priority, rank, position, row.kind, training, seconds, row.weight)
 
     def _head(self, row: _Row) -> _Head:
         training = row.ordered[row.place]
@@ -143,7 +138,7 @@ class Line:
         else:
             seconds = own * row.slower
         rank = seconds * (training.gpus / row.weight)
-        return (training.priority, rank, row.first_number + row.place, seconds, row)
+        return (training.priority, rank, training.queue_position, seconds, row)
 
 
 def _is_known(training: Training) -> bool:
