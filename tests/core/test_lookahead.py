@@ -70,11 +70,24 @@ def test_nobody_comes_where_memory_lacks() -> None:
     assert cost(full, None) == pytest.approx(100.0 + 110.0)
 
 
-def test_an_unprofiled_one_starts_alone_and_keeps_others_away_for_a_while() -> None:
-    blind = future(100.0, mib=None, blind=True, kind=1)
+def test_an_unprofiled_one_starts_alone_and_keeps_others_away_until_it_is_profiled() -> None:
+    blind = future(100.0, blind=True, kind=1)
     joined = cost(scene(waiting=(future(10.0),)), blind)
-    # the whole device is its own, so the other comes after it
-    assert joined == pytest.approx(100.0 + 110.0)
+    # from 30 on both at 1 / 1.25: the shorter ends at 42.5, the longer has 60 left then
+    assert joined == pytest.approx(42.5 + 102.5)
+
+
+def test_nobody_ever_joins_who_takes_the_whole_device() -> None:
+    alone = future(100.0, mib=None, blind=True, kind=1)
+    assert cost(scene(waiting=(future(10.0),)), alone) == pytest.approx(100.0 + 110.0)
+
+
+def test_one_whose_kind_is_profiled_elsewhere_may_join_others() -> None:
+    there, blind = future(100.0), future(10.0, blind=True, kind=1)
+    after = scene(there, waiting=(blind,))
+    assert cost(after, None) == pytest.approx(100.0 + 110.0)
+    beside = after._replace(profiled=frozenset({1}))
+    assert cost(beside, None) == pytest.approx(12.5 + 102.5)
 
 
 def test_a_higher_priority_comes_first_though_it_is_longer() -> None:

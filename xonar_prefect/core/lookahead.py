@@ -35,9 +35,9 @@ class Future:
         seconds: Time it still needs alone on this device.
         load: Number of its kind, for the speeds.
         weight: What a second of its completion time counts.
-        mib: Memory that it takes; None for all of it.
+        mib: Memory that it takes, or is thought to where it is blind; None for all of it.
         priority: Nobody with a larger number comes before it.
-        blind: Starts only on an empty device, and nobody joins before it is profiled.
+        blind: Starts only on an empty device, and nobody joins before its kind is profiled.
         kind: Number of its kind in the queue; -1 for running ones.
     """
 
@@ -61,6 +61,8 @@ class Scene(NamedTuple):
         behind: Weight of those who wait for this device beyond `waiting`.
         speeds: The speeds of sets.
         profile_seconds: How long a blind training keeps others away.
+        profiled: Numbers of the blind kinds that are being profiled elsewhere, and will be known
+            by the time that somebody could join one of them.
     """
 
     running: tuple[Future, ...]
@@ -70,6 +72,7 @@ class Scene(NamedTuple):
     behind: float
     speeds: Speeds
     profile_seconds: float
+    profiled: frozenset[int] = frozenset()
 
 
 class Pause(Enum):
@@ -98,7 +101,7 @@ def cost(scene: Scene, first: Future | None, pause: Pause = Pause.NO) -> float:
     weight_waiting = scene.behind
     for each in waiting:
         weight_waiting += each.weight
-    profiled: set[int] = set()
+    profiled = set(scene.profiled)
     closed_for = scene.profile_seconds if first is not None and first.blind else 0.0
     blind_kind = first.kind if closed_for and first is not None else -1
     now = total = 0.0

@@ -107,6 +107,19 @@ def test_an_unprofiled_short_one_has_the_device_kept_free_for_it() -> None:
     assert "is kept free beside 'there' for 'new'" in hold(decisions, "long").reason
 
 
+def test_among_equals_the_first_comes_first_whatever_its_kind() -> None:
+    held = [training(name, n, key=name[0]) for n, name in enumerate(["a1", "b1", "a2", "b2"])]
+    few = snapshot(held, [device(0), device(1)], max_trainings_per_gpu=1)
+    assert released(ADAPTIVE.decide(few)) == {"a1": ("GPU-0",), "b1": ("GPU-1",)}
+
+
+def test_a_kind_that_is_being_profiled_leaves_an_empty_device_to_another() -> None:
+    there = resident(training("a0", key="a"), None)
+    held = [training(name, n, key=name[0]) for n, name in enumerate(["a1", "a2", "a3", "b1"])]
+    decisions = ADAPTIVE.decide(snapshot(held, [device(0, there), device(1)]))
+    assert released(decisions) == {"b1": ("GPU-1",)}
+
+
 def test_a_higher_priority_comes_first_whatever_it_costs() -> None:
     held = [job("urgent", 1000.0, 1, priority=1), job("cheap", 1.0, 0, priority=2)]
     decisions = ADAPTIVE.decide(snapshot(held, [device()], max_trainings_per_gpu=1))

@@ -57,6 +57,12 @@ def test_who_does_not_know_its_length_stands_where_its_kind_usually_does() -> No
     assert [each.training.name for each in line] == ["short", "unknown", "long"]
 
 
+def test_among_equals_the_line_is_the_queue_whatever_their_kinds() -> None:
+    held = [training(name, n, key=name[0]) for n, name in enumerate(["a1", "b1", "c1", "a2", "b2"])]
+    _, line = line_of(replace(each, remaining_seconds=9.0) for each in held)
+    assert [each.training.name for each in line] == ["a1", "b1", "c1", "a2", "b2"]
+
+
 def test_whoever_is_taken_meanwhile_is_left_out() -> None:
     held = [training(name, n, key="k", remaining_seconds=n) for n, name in enumerate("abcd")]
     board, line = line_of(held)

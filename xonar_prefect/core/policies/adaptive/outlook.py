@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from xonar_prefect.core import memory
 from xonar_prefect.core.lookahead import Future
 from xonar_prefect.core.models import Resident, Training
 from xonar_prefect.core.planning import Board, Kind, Place
@@ -95,10 +96,29 @@ class Outlook:
             mib=None if mib is None or training.exclusive else max(mib, resident.used_mib),
         )
 
+    def being_profiled(self, device_model: str) -> frozenset[int]:
+        """Return the numbers of the kinds of which one is being profiled on such a device."""
+        keys = {
+            training.profile_key
+            for place in self._board.places
+            if place.device.model == device_model
+            for training in place.unprofiled
+        }
+        return frozenset(
+            number
+            for kind, number in self._numbers.items()
+            if kind.trainings[0].profile_key in keys
+        )
+
     def coming(self, waiting: Waiting, place: Place) -> Future:
         """Return one who waits as a part of the future of a place."""
         training, kind, model = waiting.training, waiting.kind, place.device.model
         need = place.need_of(kind)
+        mib = need.mib
+        if not need.known and training.profile_key is not None:
+            # a profile will tell; until then as many are thought to fit as there are slots
+            limits = self._board.snapshot.limits
+            mib = memory.capacity_mib(place.device, limits) // self._board.slots
         load = self._loads.get((kind, model))
         if load is None:
             load = self._loads[kind, model] = self._board.speeds(model).load_of(training)
@@ -107,7 +127,7 @@ class Outlook:
             load=load,
             weight=waiting.weight,
             # a gang finds its partners on all of its devices or not at all: seldom
-            mib=None if training.exclusive or training.gpus > 1 else need.mib,
+            mib=None if training.exclusive or training.gpus > 1 else mib,
             priority=waiting.priority,
             blind=not need.known,
             kind=self._numbers.setdefault(kind, len(self._numbers)),

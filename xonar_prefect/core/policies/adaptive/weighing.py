@@ -173,6 +173,7 @@ def _scene(
         behind=max(0.0, behind - math.fsum([each.weight for each in foreseen])),
         speeds=board.speeds(model),
         profile_seconds=PROFILE_SECONDS,
+        profiled=outlook.being_profiled(model) if any(f.blind for f in foreseen) else frozenset(),
     )
 
 
@@ -186,7 +187,7 @@ def _drained(
     """Price keeping the slot free for the first who needs an empty device, if this one is next."""
     for waiting in foreseen:
         future = futures[waiting.training.run_id]
-        if future.mib is not None or waiting.training.gpus > 1:
+        if (future.mib is not None and not future.blind) or waiting.training.gpus > 1:
             continue
         if not _empties_first(board, place, scene):
             return None
