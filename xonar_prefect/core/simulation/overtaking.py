@@ -89,8 +89,9 @@ def _is_overtaken(
     def fits(places: Iterable[Place]) -> bool:
         return any(board.option(kind, training, place) is not None for place in places)
 
-    before = [each for each in releases if age_key(each.training) < age_key(training)]
-    after = [each for each in releases if age_key(each.training) >= age_key(training)]
+    # of those submitted at the same moment the policy chooses
+    before = [each for each in releases if not is_later(each.training, training)]
+    after = [each for each in releases if is_later(each.training, training)]
     there = [place for place in board.places if place.device.id in devices]
     for release in before:
         board.put(release)
@@ -98,8 +99,9 @@ def _is_overtaken(
         return False
     reserving = Reserving(board)
     for each in older:
-        if not reserving.is_over:
-            reserving.reserve(board.queue.kind_of(each), each)
+        older_kind = board.queue.kind_of(each)
+        if not reserving.keep(older_kind, each) and not reserving.is_over:
+            reserving.reserve(older_kind, each)
     if not fits(there):
         return False
     for release in after:
