@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.core.building import device, resident, snapshot, training
 from tests.core.simulation.worlds import run, submission, world
 from xonar_prefect.core.decisions import ReasonCode, Release
 from xonar_prefect.core.models import Limits, Training
-from xonar_prefect.core.simulation import Outcome
+from xonar_prefect.core.simulation import Outcome, Submission
 from xonar_prefect.core.simulation.overtaking import OvertakingWatch, waited_beyond_bound
 
 
@@ -56,6 +60,35 @@ def test_a_policy_that_serves_in_order_overtakes_nobody() -> None:
     queue = [submission(str(n), 50, at=n, kind="a") for n in range(8)]
     limits = Limits(max_wait_seconds=10)
     run(world({"a": 0.5}, devices=2, limits=limits), *queue, watch=watch)
+    assert watch.count == 0
+
+
+submissions = st.builds(
+    submission,
+    name=st.just("any"),
+    seconds=st.integers(1, 300),
+    at=st.integers(0, 100),
+    kind=st.sampled_from("abc"),
+    gpus=st.sampled_from([1, 1, 2]),
+)
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "complementary", "parallel"])
+@settings(max_examples=60)
+@given(queue=st.lists(submissions, min_size=3, max_size=12), known=st.booleans())
+def test_nobody_is_overtaken_in_a_pool_that_knows_no_profile(
+    policy: str, queue: list[Submission], known: bool
+) -> None:
+    watch = OvertakingWatch()
+    limits = Limits(max_wait_seconds=50)
+    fresh = world(
+        {"a": 0.3, "b": 0.6, "c": 0.9},
+        devices=2,
+        limits=limits,
+        profiled=False,
+        durations_known=known,
+    )
+    run(fresh, *queue, policy=policy, watch=watch)
     assert watch.count == 0
 
 
