@@ -60,6 +60,18 @@ def test_until_the_training_uses_jax_it_is_not_asked(monkeypatch: pytest.MonkeyP
     assert ours.tracer().start() is None
 
 
+def test_a_jax_without_options_is_traced_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    fake_jax(monkeypatch)
+    profiler = SimpleNamespace(start_trace=started.append, stop_trace=started.clear)
+    monkeypatch.setattr(sys.modules["jax"], "profiler", profiler, raising=False)
+    tracer = ours.tracer()
+    assert tracer.start() is not None
+    assert len(started) == 1
+    assert tracer.stop() == ()
+    assert started == []
+
+
 @pytest.fixture(scope="module")
 def jax() -> Any:
     with warnings.catch_warnings():

@@ -61,8 +61,8 @@ class Scene(NamedTuple):
         behind: Weight of those who wait for this device beyond `waiting`.
         speeds: The speeds of sets.
         profile_seconds: How long a blind training keeps others away.
-        profiled: Numbers of the blind kinds that are being profiled elsewhere, and will be known
-            by the time that somebody could join one of them.
+        profiled: Numbers of the blind kinds that are being profiled elsewhere: they are taken as
+            known, as they will be within `profile_seconds`.
     """
 
     running: tuple[Future, ...]
