@@ -241,9 +241,9 @@ def test_fractions_and_memory() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "high, \u00b13 % (95 %) over 14 steps"),
-        ({"active_fraction_interval": (0.54, 0.70)}, "medium, \u00b18 %"),
-        ({"active_fraction_interval": (0.42, 0.82)}, "low, \u00b120 %"),
+        ({}, "high, active \u00b13 % (95 %) over 14 steps"),
+        ({"active_fraction_interval": (0.54, 0.70)}, "medium, active \u00b18 %"),
+        ({"active_fraction_interval": (0.42, 0.82)}, "low, active \u00b120 %"),
         ({"steps": 9}, "medium"),
         ({"steps": 1, "active_fraction_interval": None}, "low, with 1 step measured"),
         ({"steps": 0}, "low. No step was measured"),

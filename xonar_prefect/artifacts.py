@@ -132,7 +132,7 @@ def confidence(profile: Profile) -> str:
     if interval is None:
         return f"Confidence: low, with {_steps(profile.steps)} measured."
     half = (interval[1] - interval[0]) / 2
-    spread = f"\u00b1{half * 100:.0f} % (95 %) over {_steps(profile.steps)}"
+    spread = f"active \u00b1{half * 100:.0f} % (95 %) over {_steps(profile.steps)}"
     if half <= _TRUSTED_HALF_WIDTH and profile.steps >= _TRUSTED_STEPS:
         return f"Confidence: high, {spread}."
     if half <= 2 * _TRUSTED_HALF_WIDTH:

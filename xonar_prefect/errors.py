@@ -416,6 +416,14 @@ class CommandError(XonarError):
         return cls(f"Cannot write {target} ({cause}); choose another file with `--json FILE`.")
 
     @classmethod
+    def not_written(cls, target: object, cause: object) -> CommandError:
+        """Say that there is no room for the profile after all, and where it is instead."""
+        return cls(
+            f"Cannot write {target} ({cause}). This is the profile; `xonar profiles import` takes "
+            "it from a file."
+        )
+
+    @classmethod
     def mixed(cls) -> CommandError:
         """Say that standard output is the command's own."""
         return cls(

@@ -378,7 +378,9 @@ def test_a_file_that_cannot_be_written_after_it_changes_no_exit_code(tmp_path: P
     target = tmp_path / "p.json"
     done = xonar_profile("--json", str(target), "--", "sh", "-c", f"mkdir {target}; exit 3")
     assert done.returncode == 3
-    assert "Cannot write" in done.stderr
+    assert f"Cannot write {target} (Is a directory). This is the profile" in done.stderr
+    kept = json.loads(done.stderr[done.stderr.index("{\n") :])
+    assert kept["exit_code"] == 3
 
 
 def test_a_directory_is_no_file_for_a_profile(tmp_path: Path) -> None:

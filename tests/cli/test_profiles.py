@@ -156,7 +156,9 @@ def test_a_table_has_no_date(xonar, tmp_path) -> None:
     [
         ("x.json", "[{", "line 1: is no JSON"),
         ("x.json", "{}", "line 1: must begin a list of profiles"),
+        ("x.json", '{"step_seconds": 1}', "it lacks active_fraction, peak_memory_mib"),
         ("x.json", '[{"key": "a"}]', "entry 1 of the list is no profile"),
+        ("x.json", '[{"key": "a", "device_model": "V100"}]', "(recipe is missing)"),
         ("x.csv", "training\nx\n", "column 'gpu_model' is missing from the header"),
     ],
 )

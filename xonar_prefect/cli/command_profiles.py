@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xonar_prefect.cli.offered_profiles import offered_profile
 from xonar_prefect.cli.server import connected, existing_xonar_pool
-from xonar_prefect.core.codec import profile_from_dict
 from xonar_prefect.core.identity import Recipe
 from xonar_prefect.errors import FileContentError, WrongUsageError
 
@@ -32,7 +32,12 @@ class Kind:
 
 def is_of_a_command(values: object) -> bool:
     """Tell whether the content of a JSON file is such a profile."""
-    return isinstance(values, dict) and all(name in values for name in _FIGURES)
+    return isinstance(values, dict) and not lacking(values)
+
+
+def lacking(values: Mapping[str, Any]) -> list[str]:
+    """Return the figures without which it is no such profile; an unknown one is there as null."""
+    return [name for name in _FIGURES if name not in values]
 
 
 def ended_with(values: Mapping[str, Any]) -> int | None:
@@ -74,13 +79,13 @@ def stored(
             "--device-model MODEL, as `xonar gpus` names it."
         )
     of_kind = {"key": kind.key, "device_model": str(model), "code_version": None, "joint": False}
+    measured_at_s = values.get("measured_at_s") or path.stat().st_mtime
     try:
-        measured_at_s = float(values.get("measured_at_s") or path.stat().st_mtime)
-        profile = profile_from_dict({**values, **of_kind, "measured_at_s": measured_at_s})
-    except (TypeError, ValueError) as error:
+        profile = offered_profile({**values, **of_kind, "measured_at_s": measured_at_s})
+    except ValueError as error:
         problem = f"is no profile as `xonar profile --json` writes it ({error})"
         raise FileContentError(path, 1, None, problem) from None
-    return StoredProfile(profile=profile, recipe=kind.recipe, published_at_s=measured_at_s)
+    return StoredProfile(profile=profile, recipe=kind.recipe, published_at_s=profile.measured_at_s)
 
 
 async def of_deployment(

@@ -47,11 +47,13 @@ def profile(
     result = profile_command(command, environment=os.environ, gpu_memory_mib=_gpu_memory())
     print_profile(shlex.join(command), result)
     if json is not None:
+        text = measured(result, command)
         try:
-            json.write_text(measured(result, command), encoding="utf-8")
+            json.write_text(text, encoding="utf-8")
         except OSError as error:
             # The training has its own exit code, whatever becomes of its profile.
-            sys.stderr.write(f"xonar: {CommandError.unwritable(json, error)}\n")
+            problem = CommandError.not_written(json, error.strerror or error)
+            sys.stderr.write(f"xonar: {problem}\n{text}")
     return result.exit_code
 
 

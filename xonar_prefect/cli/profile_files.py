@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xonar_prefect.cli.command_profiles import IMPORTED_FLOW, is_of_a_command
+from xonar_prefect.cli.command_profiles import IMPORTED_FLOW, is_of_a_command, lacking
+from xonar_prefect.cli.offered_profiles import offered_profile
 from xonar_prefect.core.codec import (
-    profile_from_dict,
     profile_to_dict,
     recipe_from_dict,
     recipe_to_dict,
@@ -110,20 +110,23 @@ def _read_json(path: Path) -> list[StoredProfile] | dict[str, Any]:
         return dict(values)
     if not isinstance(values, list):
         problem = "must begin a list of profiles, or one that `xonar profile --json` has written"
+        if isinstance(values, dict):
+            problem += f"; it lacks {', '.join(lacking(values))}"
         raise FileContentError(path, 1, None, problem)
     found = []
     for number, each in enumerate(values, start=1):
         try:
             found.append(
                 StoredProfile(
-                    profile=profile_from_dict(each),
+                    profile=offered_profile(each),
                     recipe=recipe_from_dict(each["recipe"]),
                     published_at_s=float(each["published_at_s"]),
                 )
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
+            cause = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             problem = f"entry {number} of the list is no profile as `export --json` writes it"
-            raise FileContentError(path, 1, None, f"{problem} ({error})") from None
+            raise FileContentError(path, 1, None, f"{problem} ({cause})") from None
     return found
 
 
