@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from xonar_prefect.core.memory import UNKNOWN_MEMORY_MIB
 from xonar_prefect.core.models import Profile
 
@@ -24,6 +22,8 @@ def offered_profile(values: object) -> Profile:
     Raises:
         ValueError: A value cannot be, or a required one is missing.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     if not isinstance(values, dict):
         raise ValueError("it is no object")  # noqa: TRY004
     names = {field.name for field in fields(Profile)}
